@@ -1,0 +1,45 @@
+"""The audit record of one execution. Never arguments, never outputs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .cause import Cause
+from .effect import Effect
+from .result import ExecutionStatus
+
+
+class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution, or one refusal, as sinks receive it.
+
+    Attributes:
+        execution_id: The id of the answer that was given (of the first run, on a replay).
+        request_id: The caller's idempotency identity.
+        principal: Who called.
+        session: In which session.
+        transport: How the call arrived, ``in_process`` for direct calls.
+        tool: The name that was asked for.
+        effect: The tool's effect, None when there is no such tool.
+        status: How it ended.
+        error_code: None when it completed.
+        cause: Why it was cancelled, None when it was not.
+        duration_ms: From the reservation to the end, waiting included.
+        waited_ms: Of that, the wait for a turn or a thread.
+        started_at: Unix seconds of the call's arrival.
+        replayed: The answer was a stored one.
+    """
+
+    execution_id: str
+    request_id: str | None
+    principal: str | None
+    session: str | None
+    transport: str
+    tool: str
+    effect: Effect | None
+    status: ExecutionStatus
+    error_code: str | None
+    cause: Cause | None
+    duration_ms: float
+    waited_ms: float
+    started_at: float
+    replayed: bool

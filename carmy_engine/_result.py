@@ -1,0 +1,81 @@
+"""The outcome of one execution, as its caller sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ._model.error import ErrorInfo
+from ._model.result import ExecutionStatus, NextAction, status_of
+from .errors import AgentError
+
+
+class ExecutionResult:
+    """The outcome of one execution, as its caller sees it.
+
+    Attributes:
+        execution_id: The execution that produced the answer (of the first run, on a replay).
+        status: How it ended.
+        data_json: The output as JSON bytes; None unless it completed.
+        error: The error; None if it completed.
+        replayed: The tool did not run: this is the stored answer to an earlier request with the same request_id.
+        exception: In process only: what the tool raised.
+        duration_ms: From the reservation to the end, waiting included. 0 for refusals and replays.
+        cacheable: The caller may reuse this result.
+        next_actions: What the caller can do next, as `NextAction`.
+    """
+
+    __slots__ = (
+        "_data",
+        "cacheable",
+        "data_json",
+        "duration_ms",
+        "error",
+        "exception",
+        "execution_id",
+        "next_actions",
+        "replayed",
+        "status",
+    )
+
+    def __init__(
+        self,
+        *,
+        execution_id: str,
+        data_json: bytes | None = None,
+        error: ErrorInfo | None = None,
+        replayed: bool = False,
+        exception: BaseException | None = None,
+        duration_ms: float = 0.0,
+        cacheable: bool = False,
+        next_actions: tuple[NextAction, ...] = (),
+    ) -> None:
+        self.execution_id = execution_id
+        self.status = ExecutionStatus.COMPLETED if error is None else status_of(error)
+        self.data_json = data_json
+        self.error = error
+        self.replayed = replayed
+        self.exception = exception
+        self.duration_ms = duration_ms
+        self.cacheable = cacheable
+        self.next_actions = next_actions
+        self._data: Any = msgspec.UNSET
+
+    @property
+    def data(self) -> Any:
+        """The output as JSON-shaped Python data; None when there is none. Decoded at the first use."""
+        if self._data is msgspec.UNSET:
+            self._data = None if self.data_json is None else msgspec.json.decode(self.data_json)
+        return self._data
+
+    def unwrap(self) -> Any:
+        """Return `data`, or raise the `AgentError` that the execution ended with."""
+        if self.error is None:
+            return self.data
+        raise AgentError.of(self.error) from self.exception
+
+    def __repr__(self) -> str:
+        outcome = self.error.code if self.error is not None else "ok"
+        replayed = ", replayed" if self.replayed else ""
+        return f"<ExecutionResult {self.execution_id} {self.status.value}: {outcome}{replayed}>"

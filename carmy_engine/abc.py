@@ -1,0 +1,160 @@
+"""The seams of the engine: what it asks of others, and what it offers to transports.
+
+Implementations need not inherit from these; having the methods is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import trio
+
+from ._context import AgentContext
+from ._events import ExecutionEvent
+from ._model.cause import Cause
+from ._model.record import ExecutionRecord
+from ._model.request import ExecutionRequest
+from ._model.reservation import Identity, Reservation
+from ._model.result import Outcome
+from ._model.spec import Catalog, ToolSpec
+from ._result import ExecutionResult
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Something that runs tools: the engine, a bound engine, the client of any transport.
+
+    Trusted context is bound to an executor and never passed with a request.
+    """
+
+    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one request to its end.
+
+        Returns a result for every outcome a tool can have.
+
+        Raises:
+            trio.Cancelled: The caller's own scope was cancelled. The execution is cancelled with it.
+            ClosedError: The executor was used after its end.
+            OutcomeUnknownError: Clients only: the connection broke after the call may have started.
+        """
+        ...
+
+    def stream(
+        self, request: ExecutionRequest
+    ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
+        """Run one request and give its events through a bounded channel.
+
+        Leaving the block before ``execution.completed`` cancels the execution.
+        """
+        ...
+
+    async def catalog(self) -> Catalog:
+        """The tools this executor's caller may use."""
+        ...
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A tool with full control, instead of a decorated function.
+
+    The engine checks the arguments against ``spec.input_schema`` and the output against ``spec.output_schema``.
+    """
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The declared properties. Read once, at start."""
+        ...
+
+    async def execute(self, ctx: AgentContext, input: Any) -> Any:  # noqa: A002 - the contract's name
+        """Run with the decoded arguments; return JSON-shaped data."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides, before anything else, whether a caller may call a tool."""
+
+    def check(self, context: AgentContext, spec: ToolSpec) -> None:
+        """Return to allow, raise `AgentError` to refuse. Must not block; also runs on replays."""
+        ...
+
+    def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
+        """Whether the caller sees the tool in its catalog. Must not spend any budget."""
+        ...
+
+
+class Sink(Protocol):
+    """Receives the audit record of every execution and every refusal."""
+
+    def record(self, record: ExecutionRecord) -> None:
+        """Take one record. Called in the trio thread, before the caller gets its answer; must not block."""
+        ...
+
+
+class Credentials(NamedTuple):
+    """What a caller presented, whatever the transport.
+
+    Attributes:
+        transport: ``http``, ``websocket`` ...
+        bearer: The token of an ``Authorization: Bearer`` header, if there was one.
+        headers: All headers or their equivalent, lower-case names; the first value of each.
+        peer: The caller's address, None where there is none.
+    """
+
+    transport: str
+    bearer: str | None
+    headers: dict[str, str]
+    peer: str | None
+
+
+class Authenticator(Protocol):
+    """Turns credentials into trusted context. May be a plain or an async function."""
+
+    def __call__(self, credentials: Credentials, /) -> AgentContext | None | Awaitable[AgentContext | None]:
+        """Return the caller's context, or None to refuse it (``UNAUTHENTICATED``)."""
+        ...
+
+
+class StoreFull(Exception):  # noqa: N818 - a signal between store and engine, like trio.WouldBlock
+    """The store has no room and holds nothing that it may drop."""
+
+
+class IdempotencyStore(Protocol):
+    """Remembers what became of every ``request_id``.
+
+    The published contract suite is `carmy_engine.testing.check_store`. Any exception of a method other than
+    `StoreFull` becomes ``STORE_ERROR``. Every method is atomic under cancellation: it happened or it did not.
+    """
+
+    async def reserve(self, reservation: Reservation) -> Reservation | None:
+        """Insert a running entry unless its identity is taken; atomic across everything that shares the store.
+
+        Returns:
+            None when the entry was inserted, otherwise the entry that was there, unchanged.
+
+        Raises:
+            StoreFull: No room. An existing entry is returned even when the store is full.
+        """
+        ...
+
+    async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
+        """Record the outcome durably. False when `execution_id` does not hold the entry (nothing is changed)."""
+        ...
+
+    async def release(self, identity: Identity, execution_id: str) -> bool:
+        """Free the identity. False when `execution_id` does not hold it in state running or interrupted."""
+        ...
+
+    async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
+        """Mark a running entry as interrupted. False when `execution_id` does not hold a running entry."""
+        ...
+
+    async def get(self, identity: Identity) -> Reservation | None:
+        """The entry, or None."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the store holds. Idempotent."""
+        ...

@@ -1,0 +1,127 @@
+"""JSON as the engine speaks it: what is refused on the way in, and the body of an answer on the way out.
+
+Transports share this module, so that all of them refuse the same bytes and answer with the same ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+from ._model.result import NextAction
+from ._result import ExecutionResult
+from .errors import AgentError
+
+MAX_JSON_DEPTH = 128
+"""Levels of arrays and objects. Nobody nests deeper by hand, and parsers start to fail not far above."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_HUGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{309}")
+_DEPTH_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def invalid_request(reason: str) -> AgentError:
+    """The error for a message that is not a valid request; `reason` says what is wrong with it."""
+    return AgentError.standard("INVALID_REQUEST", f"the request is not valid: {reason}", details={"reason": reason})
+
+
+def check_json(data: bytes) -> None:
+    """Refuse what our parsers would otherwise read in different ways, or not survive.
+
+    That is: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers that do not fit a float. Lone
+    surrogates, NaN and syntax errors are refused by the parsers themselves. Linear in the size of `data`.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``, with ``details.reason``.
+    """
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            raise invalid_request("the body is not valid UTF-8") from None
+    if data.count(b"[") + data.count(b"{") > MAX_JSON_DEPTH and _depth(data) > MAX_JSON_DEPTH:
+        raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
+    if _HUGE_NUMBER.search(data) is not None:
+        # May be inside a string: only a full parse can tell.
+        decode(data)
+
+
+def _depth(data: bytes) -> int:
+    """The deepest nesting of brackets outside strings."""
+    brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
+    return max(itertools.accumulate(map(_DEPTH_STEP.__getitem__, brackets)), default=0)
+
+
+def decode(data: bytes, *, type: Any = Any, decoder: msgspec.json.Decoder[Any] | None = None) -> Any:  # noqa: A002
+    """Decode strictly, turning each of msgspec's ways to fail into one error.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+    """
+    try:
+        return msgspec.json.decode(data, type=type) if decoder is None else decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        refuse_undecodable(error)
+
+
+def refuse_undecodable(error: Exception) -> NoReturn:
+    """Raise ``INVALID_REQUEST`` for a failure of msgspec, in words that do not repeat the caller's values."""
+    if isinstance(error, RecursionError):
+        raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep") from None
+    if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
+        raise invalid_request("the body is not valid UTF-8") from None
+    raise invalid_request(str(error)) from None
+
+
+def duplicate_key(data: bytes) -> str | None:
+    """A key that the outermost object of this valid JSON has twice; None when there is none."""
+    seen: list[tuple[str, Any]] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> None:
+        seen[:] = items  # objects close inside out, so the outermost one is the last
+
+    json.loads(data, object_pairs_hook=pairs)
+    names: set[str] = set()
+    for name, _ in seen:
+        if name in names:
+            return name
+        names.add(name)
+    return None
+
+
+_PLAIN_SUCCESS = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')
+
+
+def answer_body(result: ExecutionResult, *, replayed: bool = False, duration: bool = False) -> bytes:
+    """The body of an answer: ``{execution_id, status, data | error, _agent}``.
+
+    Args:
+        result: The outcome.
+        replayed: Add the member ``replayed`` (frames and last events have it, HTTP uses a header).
+        duration: Add the member ``duration_ms``.
+    """
+    if result.error is None:
+        outcome = b'"data":' + (result.data_json or b"null")
+    else:
+        outcome = b'"error":' + msgspec.json.encode(result.error)
+    if result.next_actions:
+        agent = b',"_agent":' + msgspec.json.encode(_Agent(result.cacheable, result.next_actions))
+    else:
+        agent = _PLAIN_SUCCESS[result.cacheable]
+    extra = b""
+    if replayed:
+        extra += b',"replayed":true' if result.replayed else b',"replayed":false'
+    if duration:
+        extra += b',"duration_ms":%.3f' % result.duration_ms
+    head = f'{{"execution_id":"{result.execution_id}","status":"{result.status.value}",'.encode()
+    return b"".join((head, outcome, agent, extra, b"}"))
+
+
+class _Agent(msgspec.Struct, frozen=True):
+    cacheable: bool
+    next_actions: tuple[NextAction, ...]
