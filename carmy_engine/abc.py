@@ -41,9 +41,7 @@ class Executor(Protocol):
         """
         ...
 
-    def stream(
-        self, request: ExecutionRequest
-    ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
+    def stream(self, request: ExecutionRequest) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events through a bounded channel.
 
         Leaving the block before ``execution.completed`` cancels the execution.
@@ -112,7 +110,7 @@ class Credentials(NamedTuple):
 class Authenticator(Protocol):
     """Turns credentials into trusted context. May be a plain or an async function."""
 
-    def __call__(self, credentials: Credentials, /) -> AgentContext | None | Awaitable[AgentContext | None]:
+    def __call__(self, credentials: Credentials, /) -> AgentContext | Awaitable[AgentContext | None] | None:
         """Return the caller's context, or None to refuse it (``UNAUTHENTICATED``)."""
         ...
 

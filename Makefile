@@ -1,0 +1,66 @@
+# Needs Python 3.11 or newer with pip, git and make; everything else goes into a virtual environment here.
+#
+#   make demo     a tour of the engine on this very checkout
+#   make test     the tests             (ARGS="tests/http -x" narrows them, PYTHON=python3.12 picks another Python)
+#   make check    style, types, layers
+#   make fix      what the style checker can mend by itself
+#   make bench    the measurements behind the numbers in the documents
+#   make lock     renew the pinned requirements (needs uv)
+
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV ?= .venv
+else
+VENV ?= .venv-$(notdir $(PYTHON))
+endif
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+ARGS ?=
+
+.PHONY: demo test check fix bench lock clean
+.DEFAULT_GOAL := test
+
+demo: $(VENV)/.run-stamp
+	$(BIN)/python docs/examples/workspace.py
+
+test: $(VENV)/.dev-stamp
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+fix: $(VENV)/.dev-stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev-stamp
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+# What the engine needs to run, and then what its developers need. Both are pinned, with hashes.
+$(VENV)/.run-stamp: requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --require-hashes -r requirements.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev-stamp: requirements-dev.txt $(VENV)/.run-stamp
+	$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --custom-compile-command "make lock" pyproject.toml
+
+lock:
+	$(LOCK) --extra http --extra websocket --extra cli --group pyproject.toml:build --output-file requirements.txt
+	$(LOCK) --extra http --extra websocket --extra cli --group pyproject.toml:build --group pyproject.toml:dev \
+		--constraints requirements.txt --output-file requirements-dev.txt
+
+clean:
+	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
