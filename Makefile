@@ -31,7 +31,7 @@ test: $(VENV)/.dev-stamp
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 

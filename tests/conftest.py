@@ -22,5 +22,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--long"):
         return
     soaks = [item for item in items if item.get_closest_marker("long") is not None]
-    config.hook.pytest_deselected(soaks)
+    config.hook.pytest_deselected(items=soaks)
     items[:] = [item for item in items if item.get_closest_marker("long") is None]
