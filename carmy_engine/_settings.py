@@ -1,11 +1,87 @@
-"""Every setting, with its default and its unit. Where the values come from is the business of `_config`."""
+"""Every setting, with its default, its unit and its range. Where the values come from is the business of `_config`.
+
+A setting that is out of range is refused when the object is built, whoever builds it.
+"""
 
 from __future__ import annotations
 
+import re
+import typing
+from typing import Annotated, Any, Literal
+
 import msgspec
+from msgspec import Meta
+
+from .errors import ConfigurationError
+
+_MAX_SECONDS = 31_536_000
+"""A year. Beyond it a number is a mistake in the unit; it also keeps infinity out."""
+
+Seconds = Annotated[float, Meta(gt=0, le=_MAX_SECONDS, description="a number of seconds above 0, at most a year")]
+SecondsOrNone = Annotated[float, Meta(ge=0, le=_MAX_SECONDS, description="a number of seconds, 0 to a year")]
+Days = Annotated[float, Meta(gt=0, le=36_500, description="a number of days above 0, at most 36500")]
+Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number, 1 to 1000000")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
+Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
+Address = Annotated[str, Meta(min_length=1, description="HOST:PORT, such as 127.0.0.1:3000 or [::1]:0")]
+Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
+
+_ADDRESS = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:/\s@]+)):(?P<port>[0-9]{1,5})")
 
 
-class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def field_types(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The declared type of every setting of a table, with its range; tables in it stand for themselves."""
+    return typing.get_type_hints(struct, include_extras=True)
+
+
+def check_value(key: str, expected: Any, value: Any) -> Any:
+    """The value, converted where that loses nothing (an integer for a number, a list for a tuple).
+
+    Args:
+        key: The setting's name, for the message.
+        expected: Its type, from `field_types`.
+        value: What was given.
+
+    Raises:
+        ConfigurationError: It does not fit. The message says what would, and never repeats the value: a store's URL
+            may contain a password.
+    """
+    try:
+        return msgspec.convert(value, expected)
+    except msgspec.ValidationError:
+        raise ConfigurationError(f"{key} must be {_describe(expected)}") from None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``HOST:PORT`` as a pair, an IPv6 host without its brackets.
+
+    Raises:
+        ConfigurationError: It is not of that form.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise ConfigurationError(f"address must be {_describe(Address)}, not {address!r}")
+    return match["six"] or match["name"], int(match["port"])
+
+
+def _describe(expected: Any) -> str:
+    for part in (expected, *typing.get_args(expected)):  # ``Text | None`` has its description one level down
+        for meta in getattr(part, "__metadata__", ()):
+            if isinstance(meta, Meta) and meta.description is not None:
+                return meta.description
+    return f"of type {getattr(expected, '__name__', expected)}"
+
+
+class _Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Refuses values that its fields' types do not allow, in code as in a file."""
+
+    def __post_init__(self) -> None:
+        for name, expected in field_types(type(self)).items():
+            msgspec.structs.force_setattr(self, name, check_value(name, expected, getattr(self, name)))
+
+
+class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[http]``.
 
     Attributes:
@@ -18,16 +94,16 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         allowed_origins: Browser origins that may call, exact (``https://app.example``).
     """
 
-    server: str = "hypercorn"
-    header_timeout_secs: float = 10.0
-    body_timeout_secs: float = 30.0
-    max_connections: int = 4096
-    security_headers: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
+    server: Server = "hypercorn"
+    header_timeout_secs: Seconds = 10.0
+    body_timeout_secs: Seconds = 30.0
+    max_connections: Count = 4096
+    security_headers: Flag = False
+    allowed_hosts: Texts = ()
+    allowed_origins: Texts = ()
 
 
-class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[store]``.
 
     Attributes:
@@ -35,11 +111,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         retention_days: How long a completed entry replays, counted from its completion.
     """
 
-    url: str = "memory:"
-    retention_days: float = 7.0
+    url: Text = "memory:"
+    retention_days: Days = 7.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one application.
 
     Attributes:
@@ -53,15 +129,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         expose_errors: Development only: tell callers type and message of a tool's unexpected exceptions.
         http: The HTTP transport.
         store: The idempotency store.
+
+    Raises:
+        ConfigurationError: A value is out of range; the message names the field.
     """
 
-    name: str = "carmy"
-    app: str | None = None
-    address: str = "127.0.0.1:3000"
-    timeout_secs: float = 30.0
-    drain_timeout_secs: float = 10.0
-    max_executions: int = 1000
-    allow_anonymous: bool = False
-    expose_errors: bool = False
+    name: Text = "carmy"
+    app: Text | None = None
+    address: Address = "127.0.0.1:3000"
+    timeout_secs: Seconds = 30.0
+    drain_timeout_secs: SecondsOrNone = 10.0
+    max_executions: Count = 1000
+    allow_anonymous: Flag = False
+    expose_errors: Flag = False
     http: HttpSettings = HttpSettings()
     store: StoreSettings = StoreSettings()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        split_address(self.address)
