@@ -1,0 +1,341 @@
+"""``@tool``: what a declaration holds, and how it becomes a tool that is ready to run."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NoReturn, Required, TypedDict, TypeVar, Unpack
+
+from . import abc
+from ._arguments import arguments_parser
+from ._compiled import CompiledTool
+from ._docstrings import description_of
+from ._jsonschema import compile_object
+from ._model.effect import Confirmation, Effect
+from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
+from ._output import output_renderer
+from ._schema import UnusableType
+from ._signature import (
+    Arg,
+    SignaturePlan,
+    State,
+    is_async,
+    local_names,
+    location_of,
+    plan_of,
+    refuse,
+)
+from .errors import AgentError, DeclarationError
+
+__all__ = [
+    "Arg",
+    "State",
+    "ToolAttributes",
+    "ToolDeclaration",
+    "compile_tool",
+    "declaration_of",
+    "declared",
+    "tool",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__carmy_tool__"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_registered: list[ToolDeclaration] = []
+
+
+class ToolAttributes(TypedDict, total=False):
+    """What ``@tool(...)`` takes.
+
+    Attributes:
+        effect: What the tool does to the world. Required.
+        description: What a model reads to choose it. Default: the docstring without its ``Args:`` section.
+        name: 1-128 ASCII letters, digits, ``_``, ``-``, ``.``. Default: the function's name.
+        idempotent: Repeating the call is harmless.
+        parallel_safe: False means that calls to this tool take turns.
+        confirmation: ``required``: a call needs the permission ``confirm:<tool>``.
+        timeout: Seconds. Default: the engine's.
+        max_waiting: Calls that may wait for a turn.
+        max_output_bytes: Limit of the rendered output.
+        register: `carmy_engine.app` adds the tool by itself.
+    """
+
+    effect: Required[Effect | Literal["none", "read", "write", "external_write", "destructive"]]
+    description: str | None
+    name: str | None
+    idempotent: bool
+    parallel_safe: bool
+    confirmation: Confirmation | Literal["none", "required"]
+    timeout: float | None
+    max_waiting: int
+    max_output_bytes: int
+    register: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDeclaration:
+    """What ``@tool`` found out about a function.
+
+    Attributes:
+        function: What to call.
+        name: The tool's name.
+        location: ``file:line`` of the function.
+        description: What a model reads.
+        effect: What it does to the world.
+        idempotent: Repeating the call is harmless.
+        parallel_safe: False means that calls take turns.
+        confirmation: Whether ``confirm:<tool>`` is needed.
+        timeout: Seconds, None for the engine's.
+        max_waiting: Calls that may wait for a turn.
+        max_output_bytes: Limit of the rendered output.
+        register: Part of `declared`.
+        plan: What the parameters are; None as long as an annotation names something not defined yet.
+        names: What string annotations may name beside the module; only kept while `plan` is None.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    location: str
+    description: str
+    effect: Effect
+    idempotent: bool = False
+    parallel_safe: bool = False
+    confirmation: Confirmation = Confirmation.NONE
+    timeout: float | None = None
+    max_waiting: int = DEFAULT_MAX_WAITING
+    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
+    register: bool = True
+    plan: SignaturePlan | None = None
+    names: Mapping[str, Any] | None = None
+
+
+def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:
+    """Declare a function as a tool. Returns the same function, so that it can still be called and tested as it is.
+
+    Args:
+        *function: Catches ``@tool`` without its parentheses.
+        **attributes: See `ToolAttributes`.
+
+    Raises:
+        DeclarationError: The function cannot be a tool; says why, where and what to write instead.
+    """
+    if function:
+        raise refuse(function[0], "@tool needs an effect", "Write @tool(effect=...) with one of: " + _choices(Effect) + ".")
+
+    def decorate(target: F) -> F:
+        declaration = declare(target, dict(attributes), depth=1)
+        setattr(target, _ATTRIBUTE, declaration)
+        if declaration.register:
+            _registered.append(declaration)
+        return target
+
+    return decorate
+
+
+def declared() -> tuple[ToolDeclaration, ...]:
+    """Every tool declared with ``register=True`` so far, in order."""
+    return tuple(_registered)
+
+
+def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, depth: int = 0) -> ToolDeclaration:
+    """Check a function and its attributes.
+
+    Args:
+        function: The function.
+        attributes: See `ToolAttributes`.
+        depth: Frames between this call and the code that defines the function.
+
+    Raises:
+        DeclarationError: See `tool`.
+    """
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        instead = "Decorate a function; for full control pass an object with 'spec' and 'execute' to App.add."
+        raise refuse(function, "it is not a function", instead)
+    checked = _checked_attributes(function, attributes)
+    names = local_names(function, depth + 1)
+    try:
+        plan = plan_of(function, names)
+    except NameError:
+        plan = None  # a class further down in the module; compile_tool asks again
+    if plan is not None:
+        _build(function, plan)
+    description = checked.pop("description", None)
+    return ToolDeclaration(
+        function=function,
+        name=checked.pop("name", None) or function.__name__,
+        location=location_of(function),
+        description=description_of(function) if description is None else description,
+        plan=plan,
+        names=names if plan is None else None,
+        **checked,
+    )
+
+
+def declaration_of(candidate: object) -> ToolDeclaration | abc.Tool:
+    """What an application was given as a tool.
+
+    Args:
+        candidate: A function decorated with `tool`, a declaration, or an object with ``spec`` and ``execute``.
+
+    Raises:
+        DeclarationError: It is none of them.
+    """
+    if isinstance(candidate, ToolDeclaration):
+        return candidate
+    declaration = getattr(candidate, _ATTRIBUTE, None)
+    if isinstance(declaration, ToolDeclaration) and callable(candidate):
+        if declaration.function is not candidate:
+            # Decorated again above @tool, by something that copies attributes: call the outermost.
+            return dataclasses.replace(declaration, function=candidate)
+        return declaration
+    if isinstance(candidate, abc.Tool) and not isinstance(candidate, type):
+        return candidate
+    if callable(candidate):
+        raise refuse(candidate, "it is not declared as a tool", "Decorate it with @tool(effect=...).")
+    raise DeclarationError(
+        f"{type(candidate).__name__} object is not a tool. Pass functions decorated with @tool(effect=...), "
+        "or objects with 'spec' and 'execute(ctx, input)'."
+    )
+
+
+def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTool:
+    """Build validators and schemas, and resolve the state, of one tool.
+
+    Args:
+        declaration: Anything that `declaration_of` accepts.
+        state: Objects by the exact type that ``State[T]`` asks for.
+
+    Raises:
+        AgentError: ``INVALID_TOOL_NAME``, ``INVALID_SCHEMA`` or ``MISSING_STATE``.
+        DeclarationError: It is not a tool.
+    """
+    found = declaration_of(declaration)
+    if not isinstance(found, ToolDeclaration):
+        spec = found.spec
+        _check_name(spec.name, f"{type(found).__name__} object")
+        return compile_object(found, spec)
+    _check_name(found.name, found.location)
+    plan = _resolved_plan(found)
+    injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
+    try:
+        arguments, output = _parts(found.function, plan)
+    except UnusableType as problem:
+        raise _invalid_schema(found, str(problem)) from None
+    spec = ToolSpec(
+        name=found.name,
+        description=found.description,
+        input_schema=arguments.schema,
+        output_schema=output.schema,
+        effect=found.effect,
+        idempotent=found.idempotent,
+        parallel_safe=found.parallel_safe,
+        confirmation=found.confirmation,
+        timeout=found.timeout,
+        max_waiting=found.max_waiting,
+        max_output_bytes=found.max_output_bytes,
+    )
+    return CompiledTool(
+        spec=spec,
+        function=found.function,
+        is_async=is_async(found.function),
+        context_parameter=plan.context,
+        parse=arguments.bind(injected),
+        render=output.limited(found.max_output_bytes),
+    )
+
+
+def _parts(function: Callable[..., Any], plan: SignaturePlan) -> Any:
+    return arguments_parser(function, plan), output_renderer(function, plan)
+
+
+def _build(function: Callable[..., Any], plan: SignaturePlan) -> None:
+    """Build everything once, so that a type without a schema is refused where it was written."""
+    try:
+        _parts(function, plan)
+    except UnusableType as problem:
+        raise refuse(function, problem.what, problem.instead) from None
+
+
+def _resolved_plan(declaration: ToolDeclaration) -> SignaturePlan:
+    if declaration.plan is not None:
+        return declaration.plan
+    try:
+        return plan_of(declaration.function, declaration.names or {})
+    except NameError as problem:
+        missing = f"an annotation names '{problem.name}', which does not exist at run time"
+        raise _invalid_schema(declaration, f"{missing}. Import it outside 'if TYPE_CHECKING:'.") from None
+    except DeclarationError as problem:
+        raise AgentError.standard("INVALID_SCHEMA", str(problem), details={"tool": declaration.name}) from None
+
+
+def _invalid_schema(declaration: ToolDeclaration, what: str) -> AgentError:
+    message = f"tool '{declaration.name}' ({declaration.location}): {what}"
+    return AgentError.standard("INVALID_SCHEMA", message, details={"tool": declaration.name})
+
+
+def _check_name(name: object, where: str) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        message = f"{name!r} ({where}) is not a tool name: use 1-128 ASCII letters, digits, '_', '-' and '.'"
+        raise AgentError.standard("INVALID_TOOL_NAME", message, details={"tool": str(name)})
+
+
+def _state_of(declaration: ToolDeclaration, parameter: str, wanted: Any, state: Mapping[Any, object]) -> object:
+    try:
+        return state[wanted]
+    except (KeyError, TypeError):
+        name = getattr(wanted, "__qualname__", repr(wanted))
+        message = (
+            f"tool '{declaration.name}' ({declaration.location}) needs State[{name}] for its parameter '{parameter}', "
+            f"and the application has none: add app.state(...) with an object of exactly this type, "
+            f"or app.state(object, as_type={name})"
+        )
+        raise AgentError.standard("MISSING_STATE", message, details={"tool": declaration.name, "type": name}) from None
+
+
+def _checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    known = ToolAttributes.__annotations__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            instead = f"Did you mean '{near[0]}'?" if near else f"The attributes are: {', '.join(known)}."
+            raise refuse(function, f"@tool has no attribute '{name}'", instead)
+    if "effect" not in given:
+        raise refuse(function, "@tool needs an effect", f"Write @tool(effect=...) with one of: {_choices(Effect)}.")
+    checked = dict(given)
+    checked["effect"] = _choice(function, "effect", given["effect"], Effect)
+    checked["confirmation"] = _choice(function, "confirmation", given.get("confirmation", "none"), Confirmation)
+    for name in ("idempotent", "parallel_safe", "register"):
+        if not isinstance(given.get(name, False), bool):
+            raise refuse(function, f"{name}={given[name]!r} is neither True nor False", "Write one of the two.")
+    for name in ("name", "description"):
+        if not isinstance(given.get(name), str | None):
+            raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
+    timeout = given.get("timeout")
+    if timeout is not None and not (_is_number(timeout) and math.isfinite(timeout) and timeout > 0):
+        instead = "Write a positive number of seconds, or leave it out for the engine's."
+        raise refuse(function, f"timeout={timeout!r} is not a number of seconds", instead)
+    for name, least in (("max_waiting", 0), ("max_output_bytes", 1)):
+        value = given.get(name, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise refuse(function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out.")
+    return checked
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _choice(function: Callable[..., Any], attribute: str, value: object, options: type[Effect] | type[Confirmation]) -> Any:
+    try:
+        return options(value)
+    except ValueError:
+        raise refuse(function, f"{attribute}={value!r} is unknown", f"Write one of: {_choices(options)}.") from None
+
+
+def _choices(options: type[Effect] | type[Confirmation]) -> str:
+    return ", ".join(f"'{option.value}'" for option in options)
