@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -110,7 +110,8 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         request_id: The caller's idempotency identity.
         cancellation: Whether the execution has been asked to stop.
         progress: The channel to a listening caller.
-        deadline: The absolute time, on trio's clock, at which the execution times out.
+        deadline: The absolute time, on `clock`, at which the execution times out.
+        clock: The engine's clock; callable in any thread.
     """
 
     principal: str | None = None
@@ -129,6 +130,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
     progress: Progress = SILENT
     deadline: float = float("inf")
+    clock: Callable[[], float] = trio.current_time
 
     def __post_init__(self) -> None:
         permissions: Iterable[str] = self.permissions
@@ -138,17 +140,10 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
             msgspec.structs.force_setattr(self, "permissions", frozenset(permissions))
 
     def remaining(self) -> float:
-        """Seconds until the deadline, never negative. Safe in a tool's worker thread."""
-        return max(0.0, self.deadline - _now())
+        """Seconds until the deadline, never negative; infinite without one. Safe in a tool's worker thread."""
+        return max(0.0, self.deadline - self.clock()) if self.deadline != float("inf") else self.deadline
 
     def allows(self, permission: str) -> bool:
         """True when the host granted this permission."""
         return permission in self.permissions
 
-
-def _now() -> float:
-    """Trio's clock, also from a worker thread that trio started."""
-    try:
-        return trio.current_time()
-    except RuntimeError:
-        return trio.from_thread.run_sync(trio.current_time)

@@ -47,14 +47,19 @@ class ToolStarted(ExecutionEvent, frozen=True, kw_only=True):
     kind: ClassVar[str] = "tool.started"
 
 
-class ToolProgress(ExecutionEvent, frozen=True, kw_only=True, omit_defaults=True):
-    """The tool reported how far it has come, or sent a part of its result."""
+class ToolProgress(ExecutionEvent, frozen=True, kw_only=True):
+    """The tool reported how far it has come, or sent a part of its result (`partial_json`, JSON bytes)."""
 
     kind: ClassVar[str] = "tool.progress"
     progress: float | None = None
     total: float | None = None
     message: str | None = None
-    partial: Any = msgspec.UNSET
+    partial_json: bytes | None = None
+
+    @property
+    def partial(self) -> Any:
+        """The part of the result, decoded; None when this is a report."""
+        return None if self.partial_json is None else msgspec.json.decode(self.partial_json)
 
 
 class ToolCompleted(ExecutionEvent, frozen=True, kw_only=True):

@@ -75,6 +75,20 @@ class ExecutionResult:
             return self.data
         raise AgentError.of(self.error) from self.exception
 
+    def without_exception(self) -> ExecutionResult:
+        """The same result for keeping: an exception holds the frames of its traceback, and all they refer to."""
+        if self.exception is None:
+            return self
+        return ExecutionResult(
+            execution_id=self.execution_id,
+            data_json=self.data_json,
+            error=self.error,
+            replayed=self.replayed,
+            duration_ms=self.duration_ms,
+            cacheable=self.cacheable,
+            next_actions=self.next_actions,
+        )
+
     def __repr__(self) -> str:
         outcome = self.error.code if self.error is not None else "ok"
         replayed = ", replayed" if self.replayed else ""

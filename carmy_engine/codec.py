@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from ._events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
 from ._model.result import NextAction
 from ._result import ExecutionResult
 from .errors import AgentError
@@ -125,3 +126,19 @@ def answer_body(result: ExecutionResult, *, replayed: bool = False, duration: bo
 class _Agent(msgspec.Struct, frozen=True):
     cacheable: bool
     next_actions: tuple[NextAction, ...]
+
+
+def event_body(event: ExecutionEvent) -> bytes:
+    """The payload of an event, as streams carry it beside the kind and the sequence number."""
+    if isinstance(event, ExecutionCompleted):
+        return answer_body(event.result, replayed=True)
+    payload: dict[str, Any] = {"execution_id": event.execution_id, "tool": event.tool}
+    if isinstance(event, ToolProgress):
+        for name in ("progress", "total", "message"):
+            if (value := getattr(event, name)) is not None:
+                payload[name] = value
+        if event.partial_json is not None:
+            payload["partial"] = msgspec.Raw(event.partial_json)
+    elif isinstance(event, ToolCompleted):
+        payload.update(duration_ms=event.duration_ms, waited_ms=event.waited_ms, ok=event.ok)
+    return msgspec.json.encode(payload)

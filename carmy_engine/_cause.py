@@ -1,0 +1,54 @@
+"""One table: what a cancelled execution is called, by its cause."""
+
+from __future__ import annotations
+
+from ._model.cause import Cause
+from ._model.spec import ToolSpec
+from .errors import AgentError
+
+CODE_OF_CAUSE = {
+    Cause.DEADLINE: "TIMEOUT",
+    Cause.CALLER: "CANCELLED",
+    Cause.OPERATOR: "CANCELLED",
+    Cause.DISCONNECT: "CANCELLED",
+    Cause.SHUTDOWN: "SHUTTING_DOWN",
+}
+"""The status follows from the code's category: timed_out, cancelled, failed."""
+
+_WHAT_HAPPENED = {
+    Cause.DEADLINE: "the deadline of {timeout:g} s passed",
+    Cause.CALLER: "the caller cancelled it",
+    Cause.OPERATOR: "an operator cancelled it",
+    Cause.DISCONNECT: "the caller disconnected",
+    Cause.SHUTDOWN: "the engine is shutting down",
+}
+
+
+def cancelled_error(cause: Cause, spec: ToolSpec, *, started: bool, timeout: float) -> AgentError:
+    """The error of an execution that was cut off.
+
+    Args:
+        cause: Why.
+        spec: The tool's.
+        started: The tool had begun to run, so effects may exist; else it is certain that there are none.
+        timeout: The execution's limit in seconds, for the message.
+    """
+    code = CODE_OF_CAUSE[cause]
+    happened = _WHAT_HAPPENED[cause].format(timeout=timeout)
+    if not started:
+        message = f"{spec.name} was never started: {happened} while it waited"
+    elif spec.effect.is_safe:
+        message = f"{spec.name} was stopped while it ran: {happened}"
+    else:
+        message = f"{spec.name} was stopped while it ran: {happened}; its effects may exist"
+    known = AgentError.standard(code, message)
+    # Trying again is safe when nothing has begun or when repeating does no harm; a caller's own cancel asks for neither.
+    may_retry = cause in (Cause.DEADLINE, Cause.SHUTDOWN) and (not started or (spec.is_repeatable and known.retryable))
+    return AgentError(
+        code,
+        message,
+        known.category,
+        retryable=may_retry,
+        retry_after=1 if may_retry else None,
+        details={"phase": "running" if started else "waiting", "cause": cause.value},
+    )

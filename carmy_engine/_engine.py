@@ -1,0 +1,313 @@
+"""The engine: an executor over a fixed set of tools, and the block in which it lives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+
+from ._compiled import CompiledTool
+from ._context import AgentContext
+from ._crash import raise_single
+from ._events import ExecutionEvent
+from ._execution import Caller
+from ._finish import Finisher
+from ._grace import GRACE_SECONDS, grace
+from ._inflight import ExecutionSummary, Inflight
+from ._invoke import Invoker
+from ._model.cause import Cause
+from ._model.request import ExecutionRequest
+from ._model.spec import Catalog
+from ._pipeline import Pipeline
+from ._policy import SafePolicy, is_visible
+from ._registry import Registry
+from ._reservations import Reservations
+from ._result import ExecutionResult
+from ._settings import Settings
+from ._sinks import MemorySink, Sinks
+from ._stream import open_stream
+from ._threads import Threads
+from ._watchdog import Watchdog
+from .abc import Authenticator, IdempotencyStore, Policy, Sink
+from .errors import ClosedError, DeclarationError
+from .stores.memory import MemoryStore
+
+CLOSING_SECONDS = 2 * GRACE_SECONDS
+"""For executions that were cancelled at shutdown: their clean-up, and the answer that says so."""
+
+ReadyCheck = Callable[[], object | Awaitable[object]]
+"""Called for readiness; raising, or returning False, means not ready."""
+
+
+class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of an engine.
+
+    Attributes:
+        running: Executions between capacity and end.
+        stuck_threads: Worker threads that outlived their call.
+        sink_failures: Records that a sink did not take.
+        stalls: Times the event loop was held for too long.
+    """
+
+    running: int
+    stuck_threads: int
+    sink_failures: int
+    stalls: int
+
+
+class BoundEngine:
+    """An executor with a caller's trusted context, made by `Engine.bind` and `subset`. Cheap; share or rebuild it."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self._engine = engine
+        self._caller = caller
+
+    @property
+    def context(self) -> AgentContext:
+        """The trusted context of every call."""
+        return self._caller.context
+
+    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one request to its end; see `carmy_engine.abc.Executor.execute`."""
+        return await self._engine._open_pipeline().run(request, self._caller)  # noqa: SLF001 - one noun, two classes
+
+    def stream(
+        self, request: ExecutionRequest
+    ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
+        """Run one request and give its events; see `carmy_engine.abc.Executor.stream`."""
+        pipeline = self._engine._open_pipeline()  # noqa: SLF001
+        return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
+
+    async def catalog(self) -> Catalog:
+        """The tools that this caller may use: what is listed and what can be called follow one rule."""
+        pipeline = self._engine._open_pipeline()  # noqa: SLF001
+        only = self._caller.only
+        names = tuple(
+            name
+            for name, spec in pipeline.registry.specs.items()
+            if (only is None or name in only) and is_visible(pipeline.policies, self._caller.context, spec)
+        )
+        return pipeline.registry.catalog(names)
+
+    def bind(
+        self,
+        *,
+        principal: str | None = None,
+        session: str | None = None,
+        permissions: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: AgentContext | None = None,
+        transport: str | None = None,
+        gone: Cause | None = None,
+    ) -> BoundEngine:
+        """An executor that calls on somebody's behalf. What is not given stays as it is.
+
+        Args:
+            principal: The authenticated caller.
+            session: The caller's session.
+            permissions: What the host grants; replaces what was bound.
+            metadata: Host-defined values; replaces what was bound.
+            context: All of that at once, for example from an authenticator.
+            transport: How calls arrive.
+            gone: What it means when the scope round `execute` is cancelled; servers pass ``Cause.DISCONNECT``.
+        """
+        base = self._caller.context if context is None else context
+        changes: dict[str, Any] = {
+            "principal": principal,
+            "session": session,
+            "permissions": None if permissions is None else _permissions(permissions),
+            "metadata": metadata,
+            "transport": transport if transport is not None or context is None else self._caller.context.transport,
+        }
+        base = msgspec.structs.replace(base, **{name: value for name, value in changes.items() if value is not None})
+        return BoundEngine(
+            self._engine,
+            Caller(context=base, gone=self._caller.gone if gone is None else gone, only=self._caller.only),
+        )
+
+    def subset(self, *names: str) -> BoundEngine:
+        """An executor with some of this one's tools; it can only narrow.
+
+        Raises:
+            DeclarationError: A name that this executor does not have.
+        """
+        known = self._engine._pipeline.registry.specs.keys()  # noqa: SLF001
+        allowed = known if self._caller.only is None else self._caller.only
+        unknown = sorted(set(names) - set(allowed))
+        if unknown:
+            raise DeclarationError(f"subset: there is no tool {', '.join(unknown)} here; there are {', '.join(sorted(allowed))}")
+        return BoundEngine(self._engine, msgspec.structs.replace(self._caller, only=frozenset(names)))
+
+    def cancel(self, execution_id: str, cause: Cause = Cause.CALLER) -> bool:
+        """Cancel a running execution of the same principal. False, and no effect, for any other id."""
+        return self._engine._pipeline.inflight.cancel(execution_id, cause, self._owner)  # noqa: SLF001
+
+    def lookup(self, execution_id: str) -> ExecutionSummary | None:
+        """A running or recently ended execution of the same principal; None for any other id."""
+        return self._engine._pipeline.inflight.lookup(execution_id, self._owner)  # noqa: SLF001
+
+    @property
+    def _owner(self) -> AgentContext | None:
+        return self._caller.context
+
+
+class Engine(BoundEngine):
+    """Runs tools. Made by `open_engine` or ``App.open``; used inside that block only.
+
+    Unbound, it calls as nobody (no principal, no permissions), and sees and cancels every execution.
+
+    Attributes:
+        name: The server's name in discovery documents.
+        settings: Its settings.
+        authenticator: Turns credentials into context, for transports.
+        ready_checks: By name, for readiness.
+        audit: The newest records.
+        stopping: Set when shutdown begins: transports close their listeners, new calls get ``SHUTTING_DOWN``.
+        stopped: Set when every execution has ended: transports finish their writes and return.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        settings: Settings,
+        *,
+        authenticator: Authenticator | None,
+        ready_checks: Mapping[str, ReadyCheck],
+        audit: MemorySink,
+        statistics: Callable[[], EngineStatistics],
+    ) -> None:
+        super().__init__(self, Caller(context=AgentContext()))
+        self._pipeline = pipeline
+        self._statistics = statistics
+        self._closed = False
+        self.name = settings.name
+        self.settings = settings
+        self.authenticator = authenticator
+        self.ready_checks = dict(ready_checks)
+        self.audit = audit
+        self.stopping = trio.Event()
+        self.stopped = trio.Event()
+
+    @property
+    def _owner(self) -> AgentContext | None:
+        return None
+
+    def _open_pipeline(self) -> Pipeline:
+        if self._closed:
+            raise ClosedError(f"the engine {self.name!r} was used after its block had ended")
+        return self._pipeline
+
+    def statistics(self) -> EngineStatistics:
+        """A snapshot."""
+        return self._statistics()
+
+    async def wait_idle(self) -> None:
+        """Wait until no execution runs."""
+        await self._pipeline.inflight.wait_idle()
+
+    def stop(self) -> None:
+        """Begin to shut down: new calls get ``SHUTTING_DOWN``. Running ones go on."""
+        self._pipeline.inflight.closing = True
+        self.stopping.set()
+
+    async def shut_down(self, drain_timeout: float | None = None) -> None:
+        """Stop; give running executions time; cancel the rest with cause ``shutdown``; wait for their answers.
+
+        If cancelled, executions that still run are cancelled all the same, and waited for as briefly.
+
+        Args:
+            drain_timeout: Seconds that running executions may go on; None for the setting.
+        """
+        self.stop()
+        limit = self.settings.drain_timeout_secs if drain_timeout is None else drain_timeout
+        try:
+            with trio.move_on_after(limit):
+                await self.wait_idle()
+        finally:
+            for execution in self._pipeline.inflight.running():
+                execution.cancel(Cause.SHUTDOWN)
+            with grace(CLOSING_SECONDS):
+                await self.wait_idle()
+            self.stopped.set()
+
+
+@asynccontextmanager
+async def open_engine(
+    tools: Iterable[CompiledTool],
+    *,
+    settings: Settings | None = None,
+    policies: Sequence[Policy] = (),
+    sinks: Sequence[Sink] = (),
+    store: IdempotencyStore | None = None,
+    authenticator: Authenticator | None = None,
+    ready_checks: Mapping[str, ReadyCheck] | None = None,
+) -> AsyncIterator[Engine]:
+    """Run an engine for the length of a block.
+
+    Leaving the block cancels what still runs (cause ``shutdown``), waits for it briefly, and closes the store.
+
+    Args:
+        tools: Compiled tools; `carmy_engine.App` makes them from declarations.
+        settings: Defaults where None.
+        policies: Checked in this order, after the confirmation policy.
+        sinks: Receive every record, after the engine's own memory sink.
+        store: A `MemoryStore` where None. Closed with the engine.
+        authenticator: For transports.
+        ready_checks: For transports.
+
+    Raises:
+        StartupError: Two tools have the same name.
+    """
+    settings = settings or Settings()
+    registry = Registry(tools, settings.timeout_secs)
+    store = store or MemoryStore(retention=settings.store.retention_days * 86_400)
+    audit = MemorySink()
+    inflight = Inflight(settings.max_executions)
+    threads = Threads()
+    all_sinks = Sinks((audit, *sinks))
+    try:
+        async with trio.open_nursery() as background:
+            with Watchdog() as watchdog:
+                pipeline = Pipeline(
+                    registry=registry,
+                    policies=(SafePolicy(), *policies),
+                    inflight=inflight,
+                    reservations=Reservations(store),
+                    invoker=Invoker(threads, expose_errors=settings.expose_errors),
+                    finisher=Finisher(all_sinks, inflight),
+                    background=background,
+                    now=trio.lowlevel.current_clock().current_time,
+                )
+                engine = Engine(
+                    pipeline,
+                    settings,
+                    authenticator=authenticator,
+                    ready_checks=ready_checks or {},
+                    audit=audit,
+                    statistics=lambda: EngineStatistics(
+                        running=len(inflight),
+                        stuck_threads=threads.stuck,
+                        sink_failures=all_sinks.failures,
+                        stalls=watchdog.stalls,
+                    ),
+                )
+                try:
+                    yield engine
+                finally:
+                    await engine.shut_down(0)
+                    engine._closed = True  # noqa: SLF001 - the block owns the engine
+                    background.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise_single(group)
+    finally:
+        with grace():
+            await store.aclose()
+
+
+def _permissions(permissions: Iterable[str]) -> frozenset[str]:
+    if isinstance(permissions, str):
+        raise TypeError("permissions must be a set of strings, not one string")
+    return frozenset(permissions)

@@ -1,0 +1,216 @@
+"""One running execution: who it is for, how far it has come, and how to stop it. Private to the engine."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+import trio
+
+from ._context import SILENT, AgentContext, Cancellation, Progress
+from ._model.cause import Cause
+from ._result import ExecutionResult
+from ._threads import ThreadRun
+
+
+class Phase(enum.Enum):
+    """How far an execution has come."""
+
+    WAITING = "waiting"
+    """Nothing of the tool has run."""
+    RUNNING = "running"
+    """The tool has begun, so effects may exist."""
+
+
+class Listener(Protocol):
+    """Where the events of one execution go. `started` and `tool_started` may be called in a worker thread."""
+
+    def execution_started(self, execution: Execution) -> None:
+        """Before anything else."""
+        ...
+
+    def tool_waiting(self, execution: Execution) -> None:
+        """The call waits for a turn or a thread."""
+        ...
+
+    def tool_started(self, execution: Execution) -> None:
+        """The tool begins. May be called in a worker thread."""
+        ...
+
+    def tool_completed(self, execution: Execution, *, ok: bool) -> None:
+        """The tool has ended."""
+        ...
+
+    def execution_completed(self, execution: Execution, result: ExecutionResult) -> None:
+        """The last event."""
+        ...
+
+    def progress(self, execution: Execution) -> Progress:
+        """The channel for the tool's own reports."""
+        ...
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """What is bound to an executor: on whose behalf it calls.
+
+    Attributes:
+        context: The trusted context.
+        gone: What it means when the caller's own cancel scope is cancelled.
+        only: The tools that its view of the engine has, None for all.
+    """
+
+    context: AgentContext
+    gone: Cause = Cause.CALLER
+    only: frozenset[str] | None = None
+
+
+class Execution:
+    """One execution.
+
+    Attributes:
+        id: The execution id.
+        tool: The name that was asked for.
+        request_id: The caller's idempotency identity.
+        caller: On whose behalf.
+        listener: Who listens to its events.
+        now: The engine's clock, trio's time; callable in any thread.
+        started_at: Unix seconds of its arrival.
+        timeout: Its limit, in seconds.
+        began: When the clock of the deadline started (the reservation); None before.
+        deadline: When it times out; infinite before the reservation.
+        waited: Seconds spent waiting for a turn or a thread.
+        scope: What a cancel cancels; None before the reservation.
+        phase: See `Phase`.
+        cancellation: What the tool sees; holds the cause.
+        gone: Nobody takes the answer: the caller's own scope was cancelled.
+        thread: The worker thread that runs it, if one does.
+        ended: The tool is over; late reports are dropped.
+    """
+
+    __slots__ = (
+        "_waits_since",
+        "began",
+        "caller",
+        "cancellation",
+        "deadline",
+        "ended",
+        "gone",
+        "id",
+        "listener",
+        "now",
+        "phase",
+        "request_id",
+        "scope",
+        "started_at",
+        "thread",
+        "timeout",
+        "tool",
+        "waited",
+    )
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - it is what it is
+        tool: str,
+        request_id: str | None,
+        caller: Caller,
+        listener: Listener | None,
+        now: Callable[[], float],
+    ) -> None:
+        self.id = id
+        self.tool = tool
+        self.request_id = request_id
+        self.caller = caller
+        self.listener = listener
+        self.now = now
+        self.started_at = time.time()
+        self.waited = 0.0
+        self.timeout = self.deadline = float("inf")
+        self.began: float | None = None
+        self.scope: trio.CancelScope | None = None
+        self.phase = Phase.WAITING
+        self.cancellation = Cancellation()
+        self.gone = self.ended = False
+        self.thread: ThreadRun | None = None
+        self._waits_since: float | None = None
+
+    @property
+    def started(self) -> bool:
+        """The tool has begun to run, so effects may exist."""
+        return self.phase is Phase.RUNNING
+
+    def context(self) -> AgentContext:
+        """What the tool receives: the caller's context and this execution."""
+        bound = self.caller.context
+        return AgentContext(
+            principal=bound.principal,
+            session=bound.session,
+            permissions=bound.permissions,
+            metadata=bound.metadata,
+            transport=bound.transport,
+            thread_id=bound.thread_id,
+            run_id=bound.run_id,
+            node_path=bound.node_path,
+            attempt=bound.attempt,
+            caller_id=bound.caller_id,
+            call_id=bound.call_id,
+            execution_id=self.id,
+            request_id=self.request_id,
+            cancellation=self.cancellation,
+            progress=SILENT if self.listener is None else self.listener.progress(self),
+            deadline=self.deadline,
+            clock=self.now,
+        )
+
+    def begins(self) -> None:
+        """The clock starts."""
+        self.began = self.now()
+        self.deadline = self.began + self.timeout
+
+    @property
+    def duration_ms(self) -> float:
+        """Since the reservation, waiting included; 0 before it."""
+        return 0.0 if self.began is None else (self.now() - self.began) * 1000
+
+    def waits(self) -> None:
+        """It has to wait for a turn or a thread."""
+        if self._waits_since is None:
+            self._waits_since = self.now()
+            if self.listener is not None:
+                self.listener.tool_waiting(self)
+
+    def starts(self) -> None:
+        """The tool begins. Also called in a worker thread."""
+        self.stops_waiting()
+        self.phase = Phase.RUNNING
+        if self.listener is not None:
+            self.listener.tool_started(self)
+
+    def stops_waiting(self) -> None:
+        """It got its turn, or it never will."""
+        if self._waits_since is not None:
+            self.waited = self.now() - self._waits_since
+            self._waits_since = None
+
+    def cancel(self, cause: Cause) -> bool:
+        """Record the cause, then cancel. False when it is over, was cancelled already, or holds nothing yet."""
+        if self.scope is None or self.cancellation.cause is not None:
+            return False
+        self.cancellation._set(cause)  # noqa: SLF001 - the engine's side of the handle
+        self.scope.cancel()
+        return True
+
+    def notice_cancel(self, *, gone: bool = False) -> None:
+        """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope.
+
+        Args:
+            gone: It is certain that it was (also) the caller's own scope.
+        """
+        if gone:
+            self.gone = True
+        if self.cancellation.cause is None:
+            self.gone = self.gone or self.now() < self.deadline
+            self.cancellation._set(self.caller.gone if self.gone else Cause.DEADLINE)  # noqa: SLF001

@@ -1,0 +1,36 @@
+"""What a request asks for, as one hash: the same request has the same fingerprint, however it was written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+_LARGEST_EXACT = 2**53
+
+
+def _number(text: str) -> float | int:
+    """1.0 and 1 are one number, as in JSON canonicalisation (RFC 8785)."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) <= _LARGEST_EXACT else value
+
+
+_decoder = msgspec.json.Decoder(float_hook=_number)
+_encoder = msgspec.json.Encoder(order="sorted", decimal_format="string")
+
+
+def fingerprint(tool: str, arguments: bytes, metadata: Mapping[str, Any] | None) -> bytes:
+    """SHA-256 over tool, arguments and metadata in canonical form.
+
+    The order of keys and the spelling of numbers do not matter. Defaults are not filled in: they may change with the
+    program, and a default factory gives another value each time.
+
+    Args:
+        tool: The tool's name.
+        arguments: A JSON object that has passed validation.
+        metadata: The request's metadata; None and empty are the same.
+    """
+    canonical = _encoder.encode((tool, _decoder.decode(arguments), metadata or {}))
+    return hashlib.sha256(canonical).digest()

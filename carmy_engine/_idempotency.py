@@ -1,0 +1,89 @@
+"""Decisions about one ``request_id``, as pure functions: what an existing entry means, and what an ending leaves."""
+
+from __future__ import annotations
+
+import enum
+
+from ._model.cause import Cause
+from ._model.error import ErrorInfo
+from ._model.reservation import Reservation, ReservationState
+from ._model.result import Outcome
+from ._model.spec import ToolSpec
+from .errors import AgentError
+
+
+def judge(existing: Reservation, fingerprint: bytes) -> Outcome:
+    """What to answer when the identity is taken.
+
+    Returns:
+        The stored outcome, to be replayed.
+
+    Raises:
+        AgentError: ``IDEMPOTENCY_CONFLICT``: it stands for another request, whose answer is not shown.
+            ``EXECUTION_UNCERTAIN``: the first attempt is running, or was interrupted.
+    """
+    if existing.fingerprint != fingerprint:
+        raise AgentError.standard(
+            "IDEMPOTENCY_CONFLICT",
+            "this request_id was used for another request (other tool, arguments or metadata)",
+            suggested_action="Use a new request_id for a new request.",
+        )
+    if existing.state is ReservationState.COMPLETED:
+        assert existing.outcome is not None
+        return existing.outcome
+    details = {
+        "state": existing.state.value,
+        "execution_id": existing.execution_id,
+        "started_at": existing.started_at,
+    }
+    if existing.state is ReservationState.RUNNING:
+        raise AgentError.standard(
+            "EXECUTION_UNCERTAIN",
+            "the first attempt with this request_id is still running",
+            suggested_action="Send the same request again later to get its result.",
+            details=details,
+        )
+    if existing.cause is not None:
+        details["cause"] = existing.cause.value
+    raise AgentError.standard(
+        "EXECUTION_UNCERTAIN",
+        "the first attempt with this request_id was interrupted; its effects may or may not exist",
+        suggested_action="Find out whether the effect exists before you use a new request_id.",
+        details=details,
+    )
+
+
+class Leaves(enum.Enum):
+    """What an ending leaves under the request_id."""
+
+    ANSWER = "answer"
+    """The outcome is recorded, and replayed from now on."""
+    NOTHING = "nothing"
+    """The id is free again."""
+    DOUBT = "doubt"
+    """Interrupted: effects may exist, and nobody has seen an answer."""
+
+
+def leaves(spec: ToolSpec, *, started: bool, error: ErrorInfo | None, cause: Cause | None, crashed: bool) -> Leaves:
+    """The table of contract section 6, row by row.
+
+    Args:
+        spec: The tool's.
+        started: The tool had begun to run.
+        error: How it failed, None for success.
+        cause: Why it was cut off, None when it ended by itself.
+        crashed: The tool raised something undeclared.
+    """
+    if error is None:
+        return Leaves.ANSWER
+    if not started:
+        return Leaves.NOTHING  # waiting for a turn or a thread, overload, a store that refused
+    if cause is None:
+        if error.retryable or (crashed and spec.is_repeatable):
+            return Leaves.NOTHING
+        return Leaves.ANSWER
+    if spec.is_repeatable:
+        return Leaves.NOTHING
+    if cause in (Cause.DISCONNECT, Cause.SHUTDOWN):
+        return Leaves.DOUBT
+    return Leaves.ANSWER  # deadline, or cancelled by id: the caller is told that effects may exist

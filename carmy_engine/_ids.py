@@ -1,0 +1,41 @@
+"""Execution ids, and the rule for request ids."""
+
+from __future__ import annotations
+
+import os
+
+from .errors import AgentError
+
+MAX_REQUEST_ID_BYTES = 256
+"""Of UTF-8. Room for any UUID, path or hash; small enough to index."""
+
+_VERSION_4 = 0x4000
+_VARIANT_RFC = 0x8000
+
+
+def new_execution_id() -> str:
+    """``exec_`` and a random UUID (version 4, RFC 9562): 41 characters, not guessable, safe after a fork."""
+    # uuid.uuid4() gives the same in four times the time, and every call needs one.
+    h = os.urandom(16).hex()
+    version = f"{int(h[12:16], 16) & 0x0FFF | _VERSION_4:04x}"
+    variant = f"{int(h[16:20], 16) & 0x3FFF | _VARIANT_RFC:04x}"
+    return f"exec_{h[:8]}-{h[8:12]}-{version}-{variant}-{h[20:]}"
+
+
+def check_request_id(request_id: object) -> str:
+    """Return a valid request_id unchanged.
+
+    Raises:
+        AgentError: ``INVALID_ID``, if it is not a string of 1-256 bytes of UTF-8.
+    """
+    if not isinstance(request_id, str):
+        raise AgentError.standard("INVALID_ID", "request_id must be a string")
+    if not request_id:
+        raise AgentError.standard("INVALID_ID", "request_id is empty; leave it out, or send 1-256 bytes")
+    try:
+        size = len(request_id.encode())
+    except UnicodeEncodeError:
+        raise AgentError.standard("INVALID_ID", "request_id is not valid Unicode") from None
+    if size > MAX_REQUEST_ID_BYTES:
+        raise AgentError.standard("INVALID_ID", f"request_id has {size} bytes; at most {MAX_REQUEST_ID_BYTES} may be sent")
+    return request_id

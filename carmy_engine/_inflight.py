@@ -1,0 +1,163 @@
+"""The executions that run now, and a bounded memory of those that ended lately."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+import trio
+
+from ._context import AgentContext
+from ._execution import Execution
+from ._model.cause import Cause
+from ._result import ExecutionResult
+from .errors import AgentError
+
+RECENT_EXECUTIONS = 1000
+"""Finished executions that can still be looked up."""
+
+RECENT_BYTES = 16 * 1024 * 1024
+"""Of output kept for looking up. Older outputs make room for newer ones."""
+
+OVERLOAD_RETRY_SECONDS = 1
+"""What a caller is told to wait when the engine is full."""
+
+SHUTDOWN_RETRY_SECONDS = 5
+"""What a caller is told to wait when the engine is going away: about the time a restart takes."""
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be learned of an execution by its id.
+
+    Attributes:
+        execution_id: The id.
+        tool: The tool's name.
+        state: ``running`` or ``finished``.
+        started_at: Unix seconds.
+        request_id: Its idempotency identity.
+        principal: Whose it is.
+        session: In which session.
+        transport: How it arrived.
+        result: The result of a finished one, None when it is no longer kept, or nobody could be given one.
+    """
+
+    execution_id: str
+    tool: str
+    state: str
+    started_at: float
+    request_id: str | None
+    principal: str | None
+    session: str | None
+    transport: str
+    result: ExecutionResult | None = None
+
+
+class Inflight:
+    """Admits executions up to a limit and knows every one that runs."""
+
+    def __init__(self, max_executions: int) -> None:
+        self._max = max_executions
+        self._running: dict[str, Execution] = {}
+        self._recent: OrderedDict[str, tuple[Execution, ExecutionResult | None]] = OrderedDict()
+        self._with_output: OrderedDict[str, int] = OrderedDict()
+        self._output_bytes = 0
+        self._idle: trio.Event | None = None
+        self.closing = False
+        """New executions are refused as ``SHUTTING_DOWN``."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def running(self) -> list[Execution]:
+        """A snapshot."""
+        return list(self._running.values())
+
+    def admit(self, execution: Execution) -> None:
+        """Count an execution as running.
+
+        Raises:
+            AgentError: ``SHUTTING_DOWN`` or ``OVERLOADED``; nothing was counted.
+        """
+        if self.closing:
+            raise AgentError.standard(
+                "SHUTTING_DOWN",
+                "the server is shutting down; this call was never started",
+                retry_after=SHUTDOWN_RETRY_SECONDS,
+                details={"phase": "waiting"},
+            )
+        if len(self._running) >= self._max:
+            raise AgentError.standard(
+                "OVERLOADED",
+                f"{self._max} executions are running, which is the limit (max_executions)",
+                retry_after=OVERLOAD_RETRY_SECONDS,
+            )
+        self._running[execution.id] = execution
+
+    def dismiss(self, execution: Execution) -> None:
+        """Count it as running no longer."""
+        del self._running[execution.id]
+        if not self._running and self._idle is not None:
+            self._idle.set()
+            self._idle = None
+
+    def remember(self, execution: Execution, result: ExecutionResult | None) -> None:
+        """Keep an ended execution for looking up, within the bounds."""
+        recent = self._recent
+        recent[execution.id] = (execution, result)
+        size = 0 if result is None or result.data_json is None else len(result.data_json)
+        if size:
+            self._with_output[execution.id] = size
+            self._output_bytes += size
+        if len(recent) > RECENT_EXECUTIONS:
+            old, _ = recent.popitem(last=False)
+            self._output_bytes -= self._with_output.pop(old, 0)
+        while self._output_bytes > RECENT_BYTES:
+            old, freed = self._with_output.popitem(last=False)
+            self._output_bytes -= freed
+            recent[old] = (recent[old][0], None)
+
+    def cancel(self, execution_id: str, cause: Cause, owner: AgentContext | None) -> bool:
+        """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""
+        execution = self._running.get(execution_id)
+        return execution is not None and _owns(owner, execution) and execution.cancel(cause)
+
+    def lookup(self, execution_id: str, owner: AgentContext | None) -> ExecutionSummary | None:
+        """What is known of a running or recently ended execution; None when nothing is, or it is somebody else's."""
+        execution = self._running.get(execution_id)
+        result = None
+        state = "running"
+        if execution is None:
+            found = self._recent.get(execution_id)
+            if found is None:
+                return None
+            execution, result = found
+            state = "finished"
+        if not _owns(owner, execution):
+            return None
+        context = execution.caller.context
+        return ExecutionSummary(
+            execution_id=execution.id,
+            tool=execution.tool,
+            state=state,
+            started_at=execution.started_at,
+            request_id=execution.request_id,
+            principal=context.principal,
+            session=context.session,
+            transport=context.transport,
+            result=result,
+        )
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing runs."""
+        while self._running:
+            if self._idle is None:
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+
+def _owns(owner: AgentContext | None, execution: Execution) -> bool:
+    """The same principal; among anonymous callers also the same session."""
+    if owner is None:
+        return True
+    context = execution.caller.context
+    return owner.principal == context.principal and (owner.principal is not None or owner.session == context.session)

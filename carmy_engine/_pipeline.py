@@ -1,0 +1,216 @@
+"""The order of steps that every execution goes through, and nothing else.
+
+lookup → policies → ids → arguments → already cancelled → capacity → reservation → turn → tool → output → record →
+sinks → last event. The first step that fails decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import trio
+
+from ._arguments import encode_arguments
+from ._cause import cancelled_error
+from ._crash import as_agent_error
+from ._execution import Caller, Execution, Listener
+from ._finish import Finisher
+from ._ids import new_execution_id
+from ._inflight import Inflight
+from ._invoke import Ending, Invoker
+from ._model.request import ExecutionRequest
+from ._model.reservation import Identity
+from ._model.result import Outcome
+from ._registry import Registered, Registry
+from ._reservations import Reservations, identity_of
+from ._result import ExecutionResult
+from .abc import Policy
+from .codec import invalid_request
+from .errors import AgentError
+
+
+class Pipeline:
+    """Takes one request through all steps.
+
+    Attributes:
+        registry: Step *lookup*.
+        policies: Step *policies*, the confirmation policy first.
+        inflight: Step *capacity*.
+        reservations: Steps *reservation* and *record*.
+        invoker: Steps *tool* and *output*.
+        finisher: Steps *sinks* and *last event*.
+        background: For what outlives its call: abandoned threads.
+        now: The engine's clock, trio's time; callable in any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        policies: Sequence[Policy],
+        inflight: Inflight,
+        reservations: Reservations,
+        invoker: Invoker,
+        finisher: Finisher,
+        background: trio.Nursery,
+        now: Callable[[], float],
+    ) -> None:
+        self.registry = registry
+        self.policies = tuple(policies)
+        self.inflight = inflight
+        self.reservations = reservations
+        self.invoker = invoker
+        self.finisher = finisher
+        self.background = background
+        self.now = now
+
+    async def run(
+        self, request: ExecutionRequest, caller: Caller, listener: Listener | None = None
+    ) -> ExecutionResult:
+        """Run one request to its end.
+
+        Raises:
+            trio.Cancelled: The caller's own scope was cancelled. By then the reservation is settled and the record written.
+        """
+        execution = Execution(new_execution_id(), request.tool, request.request_id, caller, listener, self.now)
+        if listener is not None:
+            listener.execution_started(execution)
+        found: Registered | None = None
+        try:
+            found = self.registry.find(request.tool, caller.only)
+            for policy in self.policies:
+                policy.check(caller.context, found.spec)
+            identity = identity_of(request.request_id, caller.context)
+            execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
+            raw = _json_arguments(request)
+            arguments = found.tool.parse(raw)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self.inflight.admit(execution)
+        except AgentError as refusal:
+            return self.finisher.finish(execution, found and found.spec, Ending(error=refusal, exception=refusal))
+        except trio.Cancelled:
+            self._finish_cut_off(execution, found)
+            raise
+        except Exception as error:  # the boundary round the host's policies and the tool's own validators
+            told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
+            return self.finisher.finish(execution, found and found.spec, Ending(error=told, exception=origin))
+        try:
+            return await self._run_admitted(found, arguments, raw, request, identity, execution)
+        finally:
+            self.inflight.dismiss(execution)
+
+    async def _run_admitted(
+        self,
+        found: Registered,
+        arguments: dict[str, Any],
+        raw: bytes,
+        request: ExecutionRequest,
+        identity: Identity | None,
+        execution: Execution,
+    ) -> ExecutionResult:
+        """From the reservation to the end."""
+        execution.begins()
+        ending: Ending | Outcome | None = None
+        reserved = False
+        try:
+            with trio.CancelScope(deadline=execution.deadline) as execution.scope:
+                try:
+                    if identity is not None:
+                        ending = await self.reservations.reserve(identity, execution, request, raw)
+                        reserved = ending is None
+                    if ending is None:
+                        ending = await self._run_in_turn(found, arguments, execution)
+                except AgentError as refusal:
+                    ending = Ending(error=refusal, exception=refusal)
+            if isinstance(ending, Outcome):
+                return self.finisher.replay(execution, found.spec, ending)
+            if ending is None:
+                ending = self._cut_off(execution, found)
+            ending = await self._settle(found, identity if reserved else None, execution, ending)
+        except (trio.Cancelled, BaseExceptionGroup):  # only the caller's own cancel gets here
+            ending = self._cut_off(execution, found, gone=True)
+            await self._settle(found, identity if reserved else None, execution, ending)
+            self.finisher.finish(execution, found.spec, ending)
+            raise
+        return self.finisher.finish(execution, found.spec, ending)
+
+    async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending:
+        """The turn, if the tool has one, and the tool. An abandoned thread keeps the turn until it ends."""
+        turn = found.turn
+        if turn is not None and not turn.take_at_once():
+            execution.waits()
+            await turn.take()
+        try:
+            return await self.invoker.invoke(found.tool, arguments, execution)
+        finally:
+            execution.ended = True
+            if turn is not None and not _left_thread(execution):
+                turn.free()
+
+    async def _settle(
+        self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
+    ) -> Ending:
+        """Leave under the request_id what this ending leaves: at once, or when an abandoned thread has ended."""
+        if execution.started and execution.listener is not None:
+            execution.listener.tool_completed(execution, ok=ending.error is None)
+        if _left_thread(execution):
+            self.background.start_soon(self._outlive, found, identity, execution, ending)
+        elif identity is not None:
+            return await self.reservations.settle(identity, execution, found.spec, ending)
+        return ending
+
+    async def _outlive(
+        self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
+    ) -> None:
+        """Keep turn and reservation of an abandoned thread until it ends, or the engine does."""
+        assert execution.thread is not None
+        try:
+            await execution.thread.ended.wait()
+        finally:
+            if found.turn is not None:
+                found.turn.free()
+            if identity is not None:
+                await self.reservations.settle(identity, execution, found.spec, ending)
+
+    def _cut_off(self, execution: Execution, found: Registered, *, gone: bool = False) -> Ending:
+        """The ending of an execution that was cancelled, by its scope or (gone) one further out."""
+        execution.notice_cancel(gone=gone)
+        cause = execution.cancellation.cause
+        assert cause is not None
+        error = cancelled_error(cause, found.spec, started=execution.started, timeout=execution.timeout)
+        return Ending(error=error, cause=cause)
+
+    def _finish_cut_off(self, execution: Execution, found: Registered | None) -> None:
+        """The caller's scope was cancelled before anything was reserved."""
+        if found is not None:
+            self.finisher.finish(execution, found.spec, self._cut_off(execution, found, gone=True))
+
+
+def _left_thread(execution: Execution) -> bool:
+    return execution.thread is not None and execution.thread.abandoned
+
+
+def _json_arguments(request: ExecutionRequest) -> bytes:
+    """The arguments as JSON; missing and null mean none."""
+    arguments = request.arguments
+    if arguments is None:
+        return b"{}"
+    if isinstance(arguments, msgspec.Raw):
+        raw = bytes(arguments)
+        return b"{}" if raw == b"null" else raw
+    return encode_arguments(arguments)
+
+
+def _shorter(limit: float, request: ExecutionRequest) -> float:
+    """The request's own limit in seconds, if it is shorter.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+    """
+    wanted: object = request.timeout_ms
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not (wanted > 0 and math.isfinite(wanted)):
+        raise invalid_request("timeout_ms must be a positive number of milliseconds")
+    return min(limit, wanted / 1000)

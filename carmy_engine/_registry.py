@@ -1,0 +1,125 @@
+"""The tools of an engine, by name."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ._compiled import CompiledTool
+from ._model.spec import Catalog, PublicSpec, ToolSpec
+from ._turns import Turn
+from .errors import AgentError, StartupError
+
+_MOST_COMPARED = 500
+"""Names compared for a suggestion, so that a misspelt name costs the same with any number of tools."""
+
+
+class Registered:
+    """A tool and what the engine keeps beside it.
+
+    Attributes:
+        tool: The compiled tool.
+        spec: Its properties.
+        turn: Its exclusive slot, None when it is parallel-safe.
+        timeout: The smaller of its own limit and the engine's, in seconds.
+    """
+
+    __slots__ = ("spec", "timeout", "tool", "turn")
+
+    def __init__(self, tool: CompiledTool, engine_timeout: float) -> None:
+        self.tool = tool
+        self.spec = tool.spec
+        self.turn = None if tool.spec.parallel_safe else Turn(tool.spec.name, tool.spec.max_waiting)
+        self.timeout = engine_timeout if tool.spec.timeout is None else min(engine_timeout, tool.spec.timeout)
+
+
+class Registry:
+    """Frozen when made: the tools of a running engine do not change.
+
+    Args:
+        tools: In any order.
+        engine_timeout: The engine's default limit, in seconds.
+
+    Raises:
+        StartupError: ``DUPLICATE_TOOL`` for each name that is taken twice.
+    """
+
+    def __init__(self, tools: Iterable[CompiledTool], engine_timeout: float) -> None:
+        self._tools: dict[str, Registered] = {}
+        problems = []
+        for tool in tools:
+            if tool.spec.name in self._tools:
+                problems.append(AgentError.standard("DUPLICATE_TOOL", f"two tools are named {tool.spec.name!r}"))
+            self._tools[tool.spec.name] = Registered(tool, engine_timeout)
+        if problems:
+            raise StartupError(problems)
+        self._catalogs: dict[tuple[str, ...], Catalog] = {}
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    @property
+    def specs(self) -> Mapping[str, ToolSpec]:
+        """All specs, sorted by name."""
+        return {name: self._tools[name].spec for name in sorted(self._tools)}
+
+    def find(self, name: str, only: frozenset[str] | None) -> Registered:
+        """The tool of that name.
+
+        Args:
+            name: As the caller sent it.
+            only: The names that the caller's view has, None for all.
+
+        Raises:
+            AgentError: ``TOOL_NOT_PERMITTED``, if the view leaves it out; ``TOOL_NOT_FOUND``, suggesting near names.
+        """
+        found = self._tools.get(name)
+        if found is None:
+            raise self._unknown(name, only)
+        if only is not None and name not in only:
+            raise AgentError.standard("TOOL_NOT_PERMITTED", f"{name} is not among the tools of this agent")
+        return found
+
+    def _unknown(self, name: str, only: frozenset[str] | None) -> AgentError:
+        known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
+        if len(known) > _MOST_COMPARED:
+            known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]  # noqa: PLR2004
+        near = difflib.get_close_matches(name[:128], known, n=3)
+        message = "there is no tool of that name"
+        if near:
+            message += f"; did you mean {' or '.join(near)}?"
+        return AgentError.standard("TOOL_NOT_FOUND", message, details={"near": near} if near else None)
+
+    def catalog(self, names: tuple[str, ...]) -> Catalog:
+        """The catalog of some tools, `names` sorted; rendered once for each set of names."""
+        catalog = self._catalogs.get(names)
+        if catalog is None:
+            if len(self._catalogs) >= _MOST_CATALOGS:
+                del self._catalogs[next(iter(self._catalogs))]
+            catalog = self._catalogs[names] = _render(self._tools[name].spec for name in names)
+        return catalog
+
+
+_MOST_CATALOGS = 64
+"""Rendered catalogs kept. One for each set of tools that callers may use, and those sets follow roles."""
+
+
+def _render(specs: Iterable[ToolSpec]) -> Catalog:
+    tools = tuple(
+        PublicSpec(
+            name=spec.name,
+            description=spec.description,
+            input_schema=spec.input_schema,
+            output_schema=spec.output_schema,
+            effect=spec.effect,
+            idempotent=spec.idempotent,
+            parallel_safe=spec.parallel_safe,
+            confirmation=spec.confirmation,
+        )
+        for spec in specs
+    )
+    document = msgspec.json.encode({"tools": tools})
+    return Catalog(tools=tools, document=document, version=hashlib.sha256(document).hexdigest())

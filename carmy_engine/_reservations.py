@@ -1,0 +1,135 @@
+"""The engine's dealings with the idempotency store: reserve, record, release, interrupt; every failure typed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable
+
+import msgspec
+
+from ._context import AgentContext
+from ._execution import Execution
+from ._fingerprint import fingerprint
+from ._grace import grace
+from ._idempotency import Leaves, judge, leaves
+from ._ids import check_request_id
+from ._invoke import Ending
+from ._model.request import ExecutionRequest
+from ._model.reservation import Identity, Reservation, ReservationState
+from ._model.result import Outcome
+from ._model.spec import ToolSpec
+from .abc import IdempotencyStore, StoreFull
+from .errors import AgentError
+
+log = logging.getLogger("carmy")
+
+STORE_SECONDS = 10.0
+"""Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""
+
+
+def identity_of(request_id: str | None, context: AgentContext) -> Identity | None:
+    """Whose request it is; None for a request without an id.
+
+    Callers with neither principal nor session are kept apart by transport, so that an anonymous caller of one cannot
+    occupy the ids of another.
+
+    Raises:
+        AgentError: ``INVALID_ID``.
+    """
+    if request_id is None:
+        return None
+    anonymous = context.principal is None and context.session is None
+    return Identity(
+        principal=context.principal,
+        session=context.session,
+        scope=context.transport if anonymous else "",
+        request_id=check_request_id(request_id),
+    )
+
+
+class Reservations:
+    """Reserves identities before tools run, and settles them after."""
+
+    def __init__(self, store: IdempotencyStore) -> None:
+        self._store = store
+
+    async def reserve(
+        self, identity: Identity, execution: Execution, request: ExecutionRequest, arguments: bytes
+    ) -> Outcome | None:
+        """Reserve the identity for this execution.
+
+        Returns:
+            None when it is ours, otherwise the stored outcome to replay. If cancelled, it is not ours.
+
+        Raises:
+            AgentError: ``IDEMPOTENCY_CONFLICT``, ``EXECUTION_UNCERTAIN``, ``IDEMPOTENCY_CAPACITY``, ``STORE_ERROR``.
+        """
+        mine = fingerprint(request.tool, arguments, request.metadata)
+        reservation = Reservation(
+            identity=identity,
+            fingerprint=mine,
+            execution_id=execution.id,
+            state=ReservationState.RUNNING,
+            started_at=execution.started_at,
+            tool=request.tool,
+        )
+        try:
+            existing = await self._store.reserve(reservation)
+        except StoreFull:
+            raise AgentError.standard(
+                "IDEMPOTENCY_CAPACITY",
+                "the store of request_ids is full, and what it holds may not be forgotten",
+                suggested_action="Call without a request_id if the call need not be safe to retry.",
+            ) from None
+        except Exception as error:  # a guard round the host's store
+            log.exception("the idempotency store could not reserve a request_id")
+            raise AgentError.standard(
+                "STORE_ERROR", "the idempotency store failed; the tool was not run", retry_after=1, details={"ran": False}
+            ) from error
+        return None if existing is None else judge(existing, mine)
+
+    async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
+        """Leave under the identity what this ending leaves; see `_idempotency.leaves`.
+
+        Runs to its end, within `STORE_SECONDS`, even if the caller is cancelled meanwhile.
+
+        Returns:
+            The ending to answer with: the same, or ``STORE_ERROR`` when a committed effect could not be recorded.
+        """
+        error = None if ending.error is None else ending.error.info
+        left = leaves(spec, started=execution.started, error=error, cause=ending.cause, crashed=ending.crashed)
+        step: Awaitable[bool]
+        if left is Leaves.ANSWER:
+            outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)
+            step = self._store.complete(identity, execution.id, outcome, time.time())
+        elif left is Leaves.DOUBT:
+            step = self._store.interrupt(identity, execution.id, ending.cause, time.time())
+        else:
+            step = self._store.release(identity, execution.id)
+        try:
+            with grace(STORE_SECONDS) as limit:
+                await step
+        except Exception:  # a guard round the host's store
+            log.exception("the idempotency store could not record the end of %s (%s)", execution.id, left.value)
+        else:
+            if not limit.cancelled_caught:
+                return ending
+            log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
+        return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending)
+
+    def _unrecorded(self, spec: ToolSpec, ending: Ending) -> Ending:
+        """The tool ran, and nobody will be able to replay what it answered: say so, and give the answer now."""
+        details: dict[str, object] = {"ran": True}
+        if ending.error is not None:
+            details["error"] = ending.error.info
+        else:
+            details["data"] = msgspec.Raw(ending.data_json or b"null")
+        told = AgentError(
+            "STORE_ERROR",
+            f"{spec.name} ran, but its result could not be recorded; a retry with this request_id will not repeat it",
+            "internal",
+            suggested_action="Take the result from details; do not run the tool again.",
+            details=details,
+        )
+        return Ending(error=told, exception=ending.exception)

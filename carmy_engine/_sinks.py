@@ -1,0 +1,55 @@
+"""Where audit records go."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from ._model.record import ExecutionRecord
+from .abc import Sink
+
+log = logging.getLogger("carmy")
+
+MEMORY_RECORDS = 1000
+"""Records that the memory sink keeps; older ones are dropped."""
+
+
+class MemorySink:
+    """Keeps the newest records in memory.
+
+    Args:
+        limit: How many.
+    """
+
+    def __init__(self, limit: int = MEMORY_RECORDS) -> None:
+        self._records: deque[ExecutionRecord] = deque(maxlen=limit)
+
+    def record(self, record: ExecutionRecord) -> None:
+        """Keep one record."""
+        self._records.append(record)
+
+    def newest(self, limit: int | None = None) -> list[ExecutionRecord]:
+        """The records, newest first."""
+        return list(reversed(self._records))[:limit]
+
+
+class Sinks:
+    """All sinks of an engine, in the order in which they were added.
+
+    Attributes:
+        failures: How often a sink raised. The answer of an execution does not depend on its sinks.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = tuple(sinks)
+        self.failures = 0
+
+    def record(self, record: ExecutionRecord) -> None:
+        """Pass a record to every sink."""
+        for sink in self._sinks:
+            try:
+                sink.record(record)
+            except Exception:  # a guard round the host's code: a committed effect must still be answered
+                self.failures += 1
+                log.exception("a sink failed to take the record of %s", record.execution_id)

@@ -1,0 +1,232 @@
+"""The events of one execution, through a channel that is bounded without ever losing what matters."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pydantic_core
+import trio
+
+from ._context import Progress
+from ._crash import raise_single
+from ._events import (
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionStarted,
+    ToolCompleted,
+    ToolProgress,
+    ToolStarted,
+    ToolWaiting,
+)
+from ._execution import Execution
+from ._result import ExecutionResult
+from .errors import AgentError
+
+MAX_PENDING_BYTES = 256 * 1024
+"""Of partial results waiting for the reader of one stream. A tool that sends more waits, within its deadline."""
+
+
+class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
+    """The reader's end. Reports merge into the newest while nobody reads; everything else is kept.
+
+    So the buffer holds at most six lifecycle events, one report between any two other events, and partial results up to
+    `MAX_PENDING_BYTES` (one larger part is let through alone).
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[ExecutionEvent] = deque()
+        self._seq = 0
+        self._pending_bytes = 0
+        self._finished = False
+        self._closed = False
+        self._readable = trio.Event()
+        self._drained = trio.Event()
+
+    async def receive(self) -> ExecutionEvent:
+        """Wait for the next event.
+
+        Raises:
+            trio.EndOfChannel: After ``execution.completed``.
+            trio.ClosedResourceError: The channel was closed.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._events:
+            if self._closed:
+                raise trio.ClosedResourceError
+            if self._finished:
+                raise trio.EndOfChannel
+            self._readable = trio.Event()
+            await self._readable.wait()
+        event = self._events.popleft()
+        if isinstance(event, ToolProgress) and event.partial_json is not None:
+            self._pending_bytes -= len(event.partial_json)
+            self._drained.set()
+        return event
+
+    async def aclose(self) -> None:
+        """Stop reading. The execution is cancelled when the block of `stream` is left, not here."""
+        self._closed = True
+        self._events.clear()
+        self._pending_bytes = 0
+        self._readable.set()
+        self._drained.set()
+        await trio.lowlevel.checkpoint()
+
+    def put(self, event: type[ExecutionEvent], execution: Execution, **fields: Any) -> None:
+        """Add an event. Never blocks, in the trio thread only."""
+        if self._closed:
+            return
+        seq = self._seq
+        newest = self._events[-1] if self._events else None
+        if event is ToolProgress and isinstance(newest, ToolProgress) and newest.partial_json is None:
+            self._events.pop()
+            seq = newest.seq
+        else:
+            self._seq += 1
+        self._events.append(event(seq=seq, execution_id=execution.id, tool=execution.tool, **fields))
+        self._finished = event is ExecutionCompleted
+        self._readable.set()
+
+    async def put_partial(self, execution: Execution, data: bytes) -> None:
+        """Add a part of the result; wait while the reader is too far behind. Nothing is added if cancelled."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._pending_bytes and self._pending_bytes + len(data) > MAX_PENDING_BYTES and not self._closed:
+            self._drained = trio.Event()
+            await self._drained.wait()
+        if not self._closed:
+            # One event per part, even when the last one was a part as well.
+            self._pending_bytes += len(data)
+            self._events.append(
+                ToolProgress(seq=self._seq, execution_id=execution.id, tool=execution.tool, partial_json=data)
+            )
+            self._seq += 1
+            self._readable.set()
+
+
+class StreamListener:
+    """Turns what the pipeline tells into events."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._thread = threading.get_ident()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def execution_started(self, execution: Execution) -> None:
+        """See `Listener`."""
+        self._stream.put(ExecutionStarted, execution)
+
+    def tool_waiting(self, execution: Execution) -> None:
+        """See `Listener`."""
+        self._stream.put(ToolWaiting, execution)
+
+    def tool_started(self, execution: Execution) -> None:
+        """See `Listener`. From a worker thread it arrives in order: trio runs such calls first in, first out."""
+        if threading.get_ident() == self._thread:
+            self._stream.put(ToolStarted, execution)
+        else:
+            self._token.run_sync_soon(self._stream.put, ToolStarted, execution)
+
+    def tool_completed(self, execution: Execution, *, ok: bool) -> None:
+        """See `Listener`."""
+        self._stream.put(
+            ToolCompleted,
+            execution,
+            duration_ms=round(execution.duration_ms, 3),
+            waited_ms=round(execution.waited * 1000, 3),
+            ok=ok,
+        )
+
+    def execution_completed(self, execution: Execution, result: ExecutionResult) -> None:
+        """See `Listener`."""
+        self._stream.put(ExecutionCompleted, execution, result=result)
+
+    def progress(self, execution: Execution) -> Progress:
+        """See `Listener`."""
+        return StreamProgress(self._stream, execution, self._thread, self._token)
+
+
+class StreamProgress(Progress):
+    """The progress of a call that somebody listens to."""
+
+    __slots__ = ("_execution", "_newest", "_stream", "_thread", "_token")
+
+    def __init__(
+        self, stream: EventStream, execution: Execution, thread: int, token: trio.lowlevel.TrioToken
+    ) -> None:
+        self._stream = stream
+        self._execution = execution
+        self._thread = thread
+        self._token = token
+        self._newest: dict[str, Any] = {}
+
+    @property
+    def is_listening(self) -> bool:
+        """True until the execution has ended."""
+        return True
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """See `Progress.report`. A number that is not finite is left out."""
+        fields = {
+            "progress": progress if math.isfinite(progress) else None,
+            "total": total if total is not None and math.isfinite(total) else None,
+            "message": message or None,
+        }
+        if threading.get_ident() == self._thread:
+            self._deliver(fields)
+        else:
+            # At most one delivery is on its way, so a flood from a thread costs no memory.
+            self._newest = fields
+            self._token.run_sync_soon(self._deliver_newest, idempotent=True)
+
+    async def partial(self, value: Any) -> None:
+        """See `Progress.partial`.
+
+        Raises:
+            AgentError: ``INVALID_OUTPUT``, when the value is not JSON-shaped.
+        """
+        await self._stream.put_partial(self._execution, _render(value))
+
+    def partial_from_thread(self, value: Any) -> None:
+        """See `Progress.partial_from_thread`."""
+        trio.from_thread.run(self._stream.put_partial, self._execution, _render(value))
+
+    def _deliver_newest(self) -> None:
+        fields, self._newest = self._newest, {}
+        if fields:
+            self._deliver(fields)
+
+    def _deliver(self, fields: dict[str, Any]) -> None:
+        # Nothing may follow tool.completed: a tool's forgotten helper task or abandoned thread may still report.
+        if not self._execution.ended:
+            self._stream.put(ToolProgress, self._execution, **fields)
+
+
+def _render(value: Any) -> bytes:
+    try:
+        data = pydantic_core.to_json(value, inf_nan_mode="constants")
+        pydantic_core.from_json(data, allow_inf_nan=False)
+    except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
+        raise AgentError.standard("INVALID_OUTPUT", f"a partial result cannot be written as JSON: {error}") from None
+    return data
+
+
+@asynccontextmanager
+async def open_stream(
+    run: Callable[[StreamListener], Awaitable[object]],
+) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
+    """Run an execution beside its reader; leaving the block cancels it and waits for its (bounded) clean-up."""
+    stream = EventStream()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, StreamListener(stream))
+            try:
+                yield stream
+            finally:
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise_single(group)  # the execution itself raises nothing but Cancelled, so it is the block's own exception

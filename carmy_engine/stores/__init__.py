@@ -1,0 +1,1 @@
+"""Idempotency stores. The contract they fulfil is `carmy_engine.abc.IdempotencyStore`."""

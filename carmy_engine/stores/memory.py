@@ -1,0 +1,128 @@
+"""An idempotency store in memory: for one process, gone with it."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from .._model.cause import Cause
+from .._model.reservation import Identity, Reservation, ReservationState
+from .._model.result import Outcome
+from ..abc import StoreFull
+
+MAX_ENTRIES = 100_000
+"""Identities remembered."""
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Of stored outputs. Entries count at least `_ENTRY_BYTES` each."""
+
+RETENTION_SECONDS = 7 * 24 * 3600.0
+"""How long a completed entry is replayed, counted from its completion."""
+
+_ENTRY_BYTES = 512
+"""What an entry costs beside its output."""
+
+
+class MemoryStore:
+    """Completed entries age out after the retention; running and interrupted ones never do.
+
+    When it is full, only entries past their retention make room: an id that may stand for a committed effect is never
+    forgotten early.
+
+    Args:
+        max_entries: Identities at one time.
+        max_bytes: Bytes of entries and their outputs at one time.
+        retention: Seconds.
+        clock: Unix seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+        retention: float = RETENTION_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._retention = retention
+        self._clock = clock
+        self._entries: dict[Identity, Reservation] = {}
+        self._completed: OrderedDict[Identity, int] = OrderedDict()  # oldest completion first → bytes
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def reserve(self, reservation: Reservation) -> Reservation | None:
+        """See `IdempotencyStore.reserve`."""
+        self._sweep()
+        existing = self._entries.get(reservation.identity)
+        if existing is not None:
+            return existing
+        if len(self._entries) >= self._max_entries or self._bytes + _ENTRY_BYTES > self._max_bytes:
+            raise StoreFull
+        self._entries[reservation.identity] = reservation
+        self._bytes += _ENTRY_BYTES
+        return None
+
+    async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
+        """See `IdempotencyStore.complete`. An outcome over the limit is kept all the same: it stands for an effect."""
+        entry = self._held(identity, execution_id)
+        if entry is None:
+            return False
+        self._entries[identity] = msgspec.structs.replace(
+            entry, state=ReservationState.COMPLETED, outcome=outcome, finished_at=finished_at, cause=None
+        )
+        size = len(outcome.data_json or b"")
+        self._completed[identity] = size
+        self._bytes += size
+        return True
+
+    async def release(self, identity: Identity, execution_id: str) -> bool:
+        """See `IdempotencyStore.release`."""
+        if self._held(identity, execution_id) is None:
+            return False
+        del self._entries[identity]
+        self._bytes -= _ENTRY_BYTES
+        return True
+
+    async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
+        """See `IdempotencyStore.interrupt`."""
+        entry = self._held(identity, execution_id)
+        if entry is None or entry.state is not ReservationState.RUNNING:
+            return False
+        self._entries[identity] = msgspec.structs.replace(
+            entry, state=ReservationState.INTERRUPTED, cause=cause, finished_at=finished_at
+        )
+        return True
+
+    async def get(self, identity: Identity) -> Reservation | None:
+        """See `IdempotencyStore.get`."""
+        self._sweep()
+        return self._entries.get(identity)
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+    def _held(self, identity: Identity, execution_id: str) -> Reservation | None:
+        """The entry, if this execution holds it and it is not completed."""
+        entry = self._entries.get(identity)
+        if entry is None or entry.execution_id != execution_id or entry.state is ReservationState.COMPLETED:
+            return None
+        return entry
+
+    def _sweep(self) -> None:
+        """Drop completed entries past their retention; they are in the order of their completion."""
+        oldest_kept = self._clock() - self._retention
+        while self._completed:
+            identity = next(iter(self._completed))
+            finished = self._entries[identity].finished_at
+            if finished is None or finished > oldest_kept:
+                return
+            del self._entries[identity]
+            self._bytes -= _ENTRY_BYTES + self._completed.popitem(last=False)[1]
