@@ -1,0 +1,65 @@
+"""The two documents that describe a server: discovery and the catalog. Rendered once per set of visible tools."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import msgspec
+
+from carmy_engine._engine import BoundEngine
+
+from ._accept import matches_etag
+from ._message import JSON_TYPE, Request, Response
+
+PROTOCOL = "carmy/1"
+DISCOVERY_PATH = "/.well-known/agent"
+CATALOG_PATH = "/agent/tools"
+EXECUTE_PATH = "/agent/execute"
+
+_CACHE_CONTROL = (b"cache-control", b"private, max-age=60")
+
+
+class _Discovery(msgspec.Struct, frozen=True, kw_only=True):
+    protocol: str
+    server: str
+    capabilities: tuple[str, ...]
+    tools_url: str
+    tools_version: str
+    execute_url: str
+
+
+@functools.lru_cache(256)
+def _discovery_document(server: str, root: str, version: str) -> tuple[bytes, bytes]:
+    """The document and its entity tag."""
+    body = msgspec.json.encode(
+        _Discovery(
+            protocol=PROTOCOL,
+            server=server,
+            capabilities=("tools", "streaming", "idempotency"),
+            tools_url=root + CATALOG_PATH,
+            tools_version=version,
+            execute_url=root + EXECUTE_PATH,
+        )
+    )
+    return body, b'"%b"' % hashlib.sha256(body).hexdigest().encode()
+
+
+async def discovery(server: str, request: Request, engine: BoundEngine) -> Response:
+    """Answer ``GET /.well-known/agent``: where everything is, and the version of this caller's catalog."""
+    catalog = await engine.catalog()
+    body, etag = _discovery_document(server, request.root, catalog.version)
+    return _cached(request, body, etag)
+
+
+async def catalog(request: Request, engine: BoundEngine) -> Response:
+    """Answer ``GET /agent/tools``: the tools that this caller may use."""
+    document = await engine.catalog()
+    return _cached(request, document.document, b'"%b"' % document.version.encode())
+
+
+def _cached(request: Request, body: bytes, etag: bytes) -> Response:
+    headers = (JSON_TYPE, (b"etag", etag), _CACHE_CONTROL)
+    if matches_etag(request.every(b"if-none-match"), etag):
+        return Response(304, headers)
+    return Response(200, headers, body)

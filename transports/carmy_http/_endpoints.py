@@ -1,0 +1,144 @@
+"""The application behind every front end: one table of routes, and the order of the checks before it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from carmy_engine._engine import BoundEngine, Engine
+from carmy_engine.errors import AgentError, ClosedError
+
+from . import _discovery, _execute, _executions, _health
+from ._errors import Refusal, error_response, fault_response
+from ._guard import SECURITY_HEADERS, Guard
+from ._message import Answer, Disconnected, HeaderList, Request, Response
+
+Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
+OpenHandler = Callable[["Endpoints"], Awaitable[Answer]]
+
+
+class Route(NamedTuple):
+    """One address.
+
+    Attributes:
+        methods: What it does for each method. HEAD follows GET.
+        open: Handlers that need no credentials; such a route has no `methods`.
+    """
+
+    methods: Mapping[str, Handler] = {}
+    open: OpenHandler | None = None
+
+    @property
+    def allow(self) -> bytes:
+        """The value of ``Allow``."""
+        names = set(self.methods) if self.open is None else {"GET"}
+        return ", ".join(sorted(names | ({"HEAD"} if "GET" in names else set()) | {"OPTIONS"})).encode()
+
+
+ROUTES: Mapping[str, Route] = {
+    _discovery.DISCOVERY_PATH: Route({"GET": lambda app, req, eng: _discovery.discovery(app.name, req, eng)}),
+    _discovery.CATALOG_PATH: Route({"GET": lambda _, req, eng: _discovery.catalog(req, eng)}),
+    _discovery.EXECUTE_PATH: Route({"POST": lambda app, req, eng: _execute.execute(req, eng, app.body_seconds)}),
+    "/health": Route(open=lambda _: _health.health()),
+    "/ready": Route(open=lambda app: _health.ready(app.engine)),
+}
+EXECUTION = Route(
+    {
+        "GET": lambda _, req, eng: _executions.show(req, eng),
+        "DELETE": lambda _, req, eng: _executions.cancel(req, eng),
+    }
+)
+
+
+def route_of(path: str) -> Route | None:
+    """The route of a path, None when there is nothing."""
+    route = ROUTES.get(path)
+    if route is None and path.startswith(_executions.EXECUTIONS_PREFIX):
+        rest = path.removeprefix(_executions.EXECUTIONS_PREFIX)
+        if rest and "/" not in rest:
+            return EXECUTION
+    return route
+
+
+class Endpoints:
+    """Answers requests. Knows no front end; give it a `Request`, write the `Answer`.
+
+    Attributes:
+        engine: What runs the tools.
+        name: The server's name in the discovery document.
+        body_seconds: For a whole request body.
+    """
+
+    engine: Engine
+    name: str
+    body_seconds: float
+
+    def __init__(self, engine: Engine) -> None:
+        settings = engine.settings
+        self.engine = engine
+        self.name = settings.name
+        self.body_seconds = settings.http.body_timeout_secs
+        self._guard = Guard(engine)
+        self._always: HeaderList = SECURITY_HEADERS if settings.http.security_headers else ()
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one request, whatever it is.
+
+        Raises:
+            Disconnected: The client has gone; nothing is left to do for it.
+            trio.Cancelled: The front end is closing. The execution is cancelled with it.
+        """
+        extra: HeaderList = ()
+        try:
+            self._guard.check_host(request)
+            extra = self._guard.check_origin(request)
+            answer = self._guard.preflight(request) or await self._dispatch(request)
+        except Disconnected:
+            raise
+        except Refusal as refusal:
+            answer = error_response(refusal.error, status=refusal.status, headers=refusal.headers)
+        except AgentError as error:
+            answer = error_response(error)
+        except ClosedError:
+            answer = error_response(AgentError.standard("SHUTTING_DOWN", "the engine behind this server is closed"))
+        except Exception as fault:  # noqa: BLE001 - logged and answered, see below
+            # The boundary of one call: an authenticator of the host, or a fault of ours, must cost one answer and
+            # not the connection's other requests.
+            answer = fault_response(f"{request.method} {request.path!r} failed", fault)
+        if extra:
+            answer.headers.extend(extra)
+        if self._always:
+            answer.headers.extend(self._always)
+        return answer
+
+    async def _dispatch(self, request: Request) -> Answer:
+        route = route_of(request.path)
+        if route is not None and route.open is not None:
+            if request.method in {"GET", "HEAD"}:
+                return await route.open(self)
+            return self._other_method(request, route)
+        engine = await self._guard.authenticate(request)
+        if route is None:
+            return self._no_route(request)
+        method = "GET" if request.method == "HEAD" else request.method
+        handler = route.methods.get(method)
+        if handler is None:
+            return self._other_method(request, route)
+        return await handler(self, request, engine)
+
+    def _no_route(self, request: Request) -> Response:
+        if request.method == "OPTIONS" and request.path == "*":
+            return Response(204, [(b"allow", b"DELETE, GET, HEAD, OPTIONS, POST")])
+        raise AgentError.standard(
+            "ROUTE_NOT_FOUND",
+            "there is nothing at this address",
+            suggested_action=f"GET {_discovery.DISCOVERY_PATH} says where everything is.",
+        )
+
+    def _other_method(self, request: Request, route: Route) -> Response:
+        if request.method == "OPTIONS":
+            return Response(204, [(b"allow", route.allow)])
+        raise Refusal(
+            AgentError.standard("METHOD_NOT_ALLOWED", f"this address answers to {route.allow.decode()} only"),
+            headers=[(b"allow", route.allow)],
+        )

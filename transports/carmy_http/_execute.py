@@ -1,0 +1,113 @@
+"""``POST /agent/execute``: from the bytes of a request to the bytes of an answer."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from carmy_engine._engine import BoundEngine
+from carmy_engine._model.request import ExecutionRequest
+from carmy_engine._result import ExecutionResult
+from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request
+
+from ._accept import content_type_problem, wants_events
+from ._body import read_body
+from ._errors import STATUS_OF_CATEGORY, retry_after
+from ._message import JSON_TYPE, NO_STORE, Answer, Disconnected, Request, Response
+from ._sse import event_response
+
+
+class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tool: str
+    arguments: msgspec.Raw | None = None
+    request_id: str | None = None
+    timeout_ms: float | None = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+_FIELDS = tuple(f'"{name}"'.encode() for name in _Body.__struct_fields__)
+_SUCCESS_HEADERS = (JSON_TYPE, NO_STORE)
+_REPLAYED = (b"idempotent-replayed", b"true")
+
+
+async def execute(request: Request, engine: BoundEngine, body_seconds: float) -> Answer:
+    """Answer ``POST /agent/execute`` with one JSON document or, if the client prefers it, with a stream of events.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+        Refusal: The body is too large or too slow.
+        Disconnected: The client left; its execution has been cancelled.
+    """
+    problem = content_type_problem(request.first(b"content-type"))
+    if problem is not None:
+        raise invalid_request(problem)
+    coding = request.first(b"content-encoding")
+    if coding is not None and coding.strip().lower() not in {b"", b"identity"}:
+        raise invalid_request("the body must not be compressed; send it without Content-Encoding")
+    wanted = parse(await read_body(request, body_seconds), request.every(b"idempotency-key"))
+    if wants_events(request.every(b"accept")):
+        return event_response(request, engine, wanted)
+    result: ExecutionResult | None = None
+    async with request.cancelled_when_gone():
+        result = await engine.execute(wanted)
+    if result is None:
+        raise Disconnected
+    return json_response(result)
+
+
+def parse(body: bytes, keys: list[bytes]) -> ExecutionRequest:
+    """Read a request's body, strictly.
+
+    Args:
+        body: The bytes.
+        keys: The values of the header ``Idempotency-Key``.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``, with ``details.reason``.
+    """
+    if not body:
+        raise invalid_request("the body is empty; send a JSON object with the field 'tool'")
+    check_json(body)
+    envelope = decode(body, decoder=_decoder)
+    if b"\\u" in body or any(body.count(name) > 1 for name in _FIELDS):
+        # Only then can a field be there twice: an escape may spell a name, and a second name may be a value.
+        twice = duplicate_key(body)
+        if twice is not None:
+            raise invalid_request(f"the field '{twice}' is there twice")
+    timeout_ms = envelope.timeout_ms
+    if timeout_ms is not None and not 0 < timeout_ms < math.inf:
+        raise invalid_request("timeout_ms must be a positive number")
+    return ExecutionRequest(
+        tool=envelope.tool,
+        arguments=envelope.arguments,
+        request_id=_request_id(envelope.request_id, keys) if keys else envelope.request_id,
+        timeout_ms=timeout_ms,
+    )
+
+
+def _request_id(field: str | None, keys: list[bytes]) -> str | None:
+    found = {field} if field is not None else set[str]()
+    for key in keys:
+        try:
+            found.add(key.decode())
+        except UnicodeDecodeError:
+            raise invalid_request("the header Idempotency-Key is not valid UTF-8") from None
+    if len(found) > 1:
+        raise invalid_request("the header Idempotency-Key and the field 'request_id' differ, or there are several keys")
+    return found.pop()
+
+
+def json_response(result: ExecutionResult) -> Response:
+    """The answer for one outcome. A replay differs from the first answer in one header only."""
+    body = answer_body(result)
+    error = result.error
+    if error is None and not result.replayed:
+        return Response(200, _SUCCESS_HEADERS, body)
+    status = 200 if error is None else STATUS_OF_CATEGORY[error.category]
+    headers = [*_SUCCESS_HEADERS]
+    if error is not None:
+        headers += retry_after(error)
+    if result.replayed:
+        headers.append(_REPLAYED)
+    return Response(status, headers, body)

@@ -1,0 +1,529 @@
+"""HTTP/1.1 connections on the protocol classes of hypercorn, with the guards that they lack under trio.
+
+The only importer of hypercorn and h11. Hypercorn parses requests, speaks ASGI and frames answers; what a connection
+may do to others is decided here:
+
+- An exception in one connection ends that connection, not the server.
+- Every write has a time limit, and no write is shielded from cancellation.
+- A head is checked by `_framing` before the parser sees it. HTTP/2 and WebSocket never get a parser at all.
+- The socket is read at all times, so the client's end is noticed at once: while a tool is silent, behind a pipelined
+  request, and after an answer that did not wait for the body.
+- A head, a pipelined request, an unread body: each has a limit in bytes, and in time.
+
+These classes are not part of hypercorn's documented interface: the minor version is pinned, and ``tests/http`` holds
+the cases that used to end the process.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import h11
+import trio
+from hypercorn.config import Config
+from hypercorn.events import Closed
+from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+from carmy_engine.codec import invalid_request
+
+from ._asgi import AsgiApplication, Message
+from ._errors import error_body
+from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
+
+log = logging.getLogger("carmy_http")
+
+KEEP_ALIVE_SECONDS = 75.0
+"""Idle time between two requests; longer than common proxies keep a connection, so that they close it and not we."""
+
+WRITE_SECONDS = 10.0
+"""Without progress. A client that takes nothing for so long is gone, or might as well be."""
+
+LINGER_SECONDS = 2.0
+"""For reading on after the last answer: closing with unread bytes would reset the connection and lose the answer."""
+
+MAX_LINGER_BYTES = 8 * 1024 * 1024
+"""Discarded after the last answer. A client that still sends after so much gets its reset."""
+
+MAX_PIPELINED_BYTES = 64 * 1024
+"""Sent behind a request that is still being answered. More is not pipelining but a flood."""
+
+MAX_UNREAD_BYTES = 256 * 1024
+"""Of a body that the application has not taken yet; the client is made to wait beyond it."""
+
+_READ_BYTES = 64 * 1024
+
+
+class Inbox:
+    """What the application has not taken yet of one request: a bounded queue whose end never blocks anybody."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self._abandoned = False
+        self._messages: deque[dict[str, Any]] = deque()
+        self._size = 0
+        self._arrival: trio.Event | None = None
+        self._room: trio.Event | None = None
+
+    async def put(self, message: Any) -> None:
+        """Add a message of the request. Waits while too much is unread, unless nobody will ever read it."""
+        if message["type"] == "http.disconnect":
+            self.hang_up()
+            return
+        if self._is_closed():
+            return
+        if self._messages and not message["more_body"] and not message["body"]:
+            self._messages[-1]["more_body"] = False  # the end of the body needs no message of its own
+        else:
+            self._messages.append(message)
+            self._size += len(message["body"])
+        self._notify()
+        while self._size > MAX_UNREAD_BYTES and not self._is_closed():
+            if self._room is None:
+                self._room = trio.Event()
+            await self._room.wait()
+
+    def _is_closed(self) -> bool:
+        return self._abandoned or self.gone
+
+    def hang_up(self) -> None:
+        """Say that the client has gone: after what is queued, `receive` says so for ever."""
+        self.gone = True
+        self._notify()
+        self._make_room()
+
+    def abandon(self) -> None:
+        """Say that the application has ended: whatever still comes is dropped."""
+        self._abandoned = True
+        self._messages.clear()
+        self._size = 0
+        self._make_room()
+
+    async def receive(self) -> Message:
+        """The application's ``receive``."""
+        while not self._messages:
+            if self.gone:
+                await trio.lowlevel.checkpoint()
+                return {"type": "http.disconnect"}
+            if self._arrival is None:
+                self._arrival = trio.Event()
+            await self._arrival.wait()
+        message = self._messages.popleft()
+        self._size -= len(message["body"])
+        self._make_room()
+        return message
+
+    def _notify(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+            self._arrival = None
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+
+class _Tasks:
+    """Hypercorn's task group, as its streams use it: starts the application of one request."""
+
+    def __init__(self, nursery: trio.Nursery, app: AsgiApplication, link: Connection) -> None:
+        self._nursery = nursery
+        self._app = app
+        self._link = link
+        self.inbox: Inbox | None = None
+        self.expects_continue = False
+
+    async def spawn_app(
+        self, _app: Any, _config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
+    ) -> Callable[[Any], Awaitable[None]]:
+        inbox = self.inbox = Inbox()
+        self._nursery.start_soon(self._run, scope, inbox, send, self.expects_continue)
+        return inbox.put
+
+    async def _run(
+        self, scope: Any, inbox: Inbox, send: Callable[[Any], Awaitable[None]], expects_continue: bool
+    ) -> None:
+        receive: Callable[[], Awaitable[Message]] = inbox.receive
+        if expects_continue:
+            receive = self._asking(inbox)
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            # The boundary of one request: an application's failure must not end the connection's other requests,
+            # let alone the server.
+            log.exception("the application failed")
+        finally:
+            inbox.abandon()
+        await send(None)
+
+    def _asking(self, inbox: Inbox) -> Callable[[], Awaitable[Message]]:
+        """A ``receive`` that first tells the client to go on, which is waiting for that (RFC 9110, 10.1.1)."""
+
+        async def receive() -> Message:
+            await self._link.protocol.send_continue()
+            return await inbox.receive()
+
+        return receive
+
+
+class Protocol(H11Protocol):
+    """Hypercorn's HTTP/1.1 protocol, fed with checked heads and one request at a time."""
+
+    connection: h11.Connection
+
+    def __init__(self, config: Config, tasks: _Tasks, link: Connection) -> None:
+        super().__init__(
+            app=cast("Any", None),  # only passed on to _Tasks, which has it
+            config=config,
+            context=cast("Any", WorkerContext(None)),
+            task_group=cast("Any", tasks),
+            connection_state=ConnectionState({}),
+            ssl=False,
+            client=link.client,
+            server=link.server,
+            send=self._on_event,
+        )
+        self._tasks = tasks
+        self._link = link
+        self._head = bytearray()
+        self._pipelined = bytearray()
+        self._held = b""
+        self._refused = False
+
+    @property
+    def has_partial_head(self) -> bool:
+        """A request has begun to arrive."""
+        return bool(self._head)
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is being answered."""
+        return self.stream is None and self.connection.their_state is h11.IDLE
+
+    async def receive(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        state = self.connection.their_state
+        if state is h11.IDLE:
+            if not self._head:
+                self._link.expect_head()
+            self._head += data
+            await self.take_head()
+        elif state is h11.SEND_BODY:
+            self.connection.receive_data(data)
+            await self._handle_events()
+        else:
+            self._pipelined += data
+            if len(self._pipelined) > MAX_PIPELINED_BYTES:
+                log.warning("closing a connection: more than %d bytes behind a request", MAX_PIPELINED_BYTES)
+                self._link.abort()
+
+    async def take_head(self) -> None:
+        """Go on with the request whose head is buffered, if it is complete."""
+        head = self._head
+        while head.startswith(b"\r\n"):
+            del head[:2]  # RFC 9112, 2.2: some clients send an empty line after a body
+        end = head.find(END_OF_HEAD)
+        try:
+            if end < 0:
+                check_incomplete_head(head)
+                return
+            end += len(END_OF_HEAD)
+            checked = check_head(bytes(head[:end]))
+        except FramingError as error:
+            await self.refuse(error.status, error.reason)
+            return
+        self.connection.receive_data(checked + head[end:])
+        self._head = bytearray()
+        await self._handle_events()
+
+    async def expired(self) -> None:
+        """The time for the next head is over."""
+        if self._head:
+            await self.refuse(408, "the request's head did not arrive in time")
+
+    async def _handle_events(self) -> None:
+        while not self._refused:
+            try:
+                event = self.connection.next_event()
+            except h11.RemoteProtocolError as error:
+                await self.refuse(error.error_status_hint, "the message is not valid HTTP/1.1")
+                return
+            if isinstance(event, h11.Request):
+                self._link.begin_request()
+                self._tasks.expects_continue = self.connection.they_are_waiting_for_100_continue
+                await self._create_stream(event)
+            elif self.stream is None:
+                return  # answered already; the connection is about to close
+            elif isinstance(event, h11.Data):
+                await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
+            elif isinstance(event, h11.EndOfMessage):
+                await self.stream.handle(EndBody(stream_id=STREAM_ID))
+            else:
+                return  # needs data, or a pipelined request has to wait
+
+    async def send_continue(self) -> None:
+        """Tell a client that waits for it to send the body."""
+        if self.connection.they_are_waiting_for_100_continue and not self._refused:
+            await self._link.write(self.connection.send(h11.InformationalResponse(status_code=100, headers=[])))
+
+    async def refuse(self, status: int, reason: str) -> None:
+        """Answer what is no request, if no answer has begun, and close. A running application is told of the end."""
+        refused, self._refused = self._refused, True
+        if not refused and self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            body = error_body(invalid_request(reason).info)
+            await self._link.write(
+                b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n"
+                b"date: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (status, _date(), len(body), body)
+            )
+        await self._close_stream()
+        self._link.finish()
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Write a part of the answer. The head waits for the body where a body of known length follows at once."""
+        if isinstance(event, StreamClosed):
+            await self._maybe_recycle()
+        elif self._refused:
+            return
+        elif isinstance(event, Response):
+            headers = [*event.headers, (b"date", _date())]
+            if self._link.draining or self.connection.their_state is h11.SEND_BODY:
+                # The rest of this body will not be read, or the server is going away.
+                headers.append((b"connection", b"close"))
+            self._held = self._encode(h11.Response(headers=headers, status_code=event.status_code))
+            if not any(name == b"content-length" for name, _ in event.headers):
+                await self._flush(b"")
+        elif isinstance(event, Body):
+            await self._flush(self._encode(h11.Data(data=event.data)))
+        elif isinstance(event, EndBody):
+            await self._flush(self._encode(h11.EndOfMessage()))
+
+    def _encode(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> bytes:
+        try:
+            return self.connection.send(event)
+        except h11.LocalProtocolError:
+            if self.connection.their_state is not h11.ERROR:
+                raise
+            return b""
+
+    async def _flush(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        if data:
+            await self._link.write(data)
+
+    async def _maybe_recycle(self) -> None:
+        await self._close_stream()
+        connection = self.connection
+        if self._link.draining or connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+            self._link.finish()
+            return
+        self._head = bytearray(connection.trailing_data[0])
+        if self._head or self._pipelined:
+            # The next head must pass the checks, so it cannot stay in this parser's buffer.
+            self._head += self._pipelined
+            self._pipelined = bytearray()
+            self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+        else:
+            connection.start_next_cycle()
+        self._link.end_request(more=bool(self._head))
+
+    async def _on_event(self, event: Any) -> None:
+        """For what hypercorn's own methods send past `stream_send`; only the closing of a connection is left."""
+        if isinstance(event, Closed):
+            self._link.finish()
+
+
+class Connection:
+    """One client's connection, from its acceptance to its end.
+
+    Args:
+        app: The ASGI application.
+        config: Hypercorn's; only what its protocol classes read matters.
+        stream: The socket. Closed at the end of `run`.
+        header_seconds: For the head of a request.
+    """
+
+    protocol: Protocol
+
+    def __init__(self, app: AsgiApplication, config: Config, stream: trio.SocketStream, header_seconds: float) -> None:
+        self.draining = False
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int] | None = None
+        self._app = app
+        self._config = config
+        self._stream = stream
+        self._header_seconds = header_seconds
+        self._deadline = trio.current_time() + header_seconds
+        self._waiting: trio.CancelScope | None = None
+        self._finishing = False
+        self._broken = False
+        self._resume = False
+        self._tasks: _Tasks | None = None
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Never raises anything but cancellation and the like.
+
+        Leaves the socket closed, also when cancelled.
+        """
+        try:
+            self.client = _address(self._stream.socket.getpeername())
+            self.server = _address(self._stream.socket.getsockname())
+            async with trio.open_nursery() as nursery:
+                self._tasks = _Tasks(nursery, self._app, self)
+                self.protocol = Protocol(self._config, self._tasks, self)
+                await self._read()
+                await self.protocol.handle(Closed())
+        except OSError:
+            pass  # gone before it began
+        except Exception:
+            # The boundary of one connection (exception groups of ordinary exceptions included): hypercorn's classes
+            # raise for some inputs, and unguarded that would end the whole server.
+            log.exception("a connection failed")
+        except BaseExceptionGroup as group:
+            fatal = group.split((trio.Cancelled, Exception))[1]
+            if fatal is not None:
+                raise fatal from None
+            cancelled = group.split(trio.Cancelled)[0]
+            log.error("a connection failed", exc_info=group)
+            if cancelled is not None:
+                raise cancelled from None
+        finally:
+            self._stream.socket.close()
+
+    async def _read(self) -> None:
+        protocol = self.protocol
+        try:
+            while not self._finishing:
+                if self._resume:
+                    self._resume = False
+                    await protocol.take_head()
+                    continue
+                data = b""
+                with trio.CancelScope(deadline=self._deadline) as self._waiting:
+                    data = await self._stream.receive_some(_READ_BYTES)
+                if self._waiting.cancelled_caught:
+                    if self._has_news():
+                        continue
+                    await protocol.expired()
+                    break
+                if not data:
+                    return
+                await protocol.receive(data)
+            if not self._broken:
+                await self._linger()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    def _has_news(self) -> bool:
+        return self._finishing or self._resume
+
+    async def _linger(self) -> None:
+        """Say that nothing more will come, and read until the client says the same, within bounds."""
+        with trio.move_on_after(LINGER_SECONDS):
+            await self._stream.send_eof()
+            discarded = 0
+            while discarded < MAX_LINGER_BYTES:
+                data = await self._stream.receive_some(_READ_BYTES)
+                if not data:
+                    return
+                discarded += len(data)
+
+    async def write(self, data: bytes) -> None:
+        """Send everything, or give the connection up: after `WRITE_SECONDS` without progress, and when cancelled."""
+        if self._broken:
+            return
+        sock = self._stream.socket
+        view = memoryview(data)
+        try:
+            while view:
+                with trio.move_on_after(WRITE_SECONDS) as scope:
+                    view = view[await sock.send(view) :]
+                if scope.cancelled_caught:
+                    log.info("closing a connection: the client took nothing for %g seconds", WRITE_SECONDS)
+                    self.abort()
+                    return
+        except (OSError, trio.ClosedResourceError):
+            self.abort()
+        except trio.Cancelled:
+            # Part of a message may be out: nothing sensible can follow it.
+            self.abort()
+            raise
+
+    # What the protocol and the server tell the connection. All of it is for the reader to act on.
+
+    def expect_head(self) -> None:
+        """A head has begun to arrive: it has to be complete in time."""
+        self._set_deadline(trio.current_time() + self._header_seconds)
+
+    def begin_request(self) -> None:
+        """A head is complete. From here on the application bounds the time."""
+        self._set_deadline(math.inf)
+
+    def end_request(self, *, more: bool) -> None:
+        """A request has been answered; `more` when the next one is already here."""
+        self._set_deadline(trio.current_time() + (self._header_seconds if more else KEEP_ALIVE_SECONDS))
+        if more:
+            self._resume = True
+            self._wake()
+
+    def finish(self) -> None:
+        """Close once everything written is out."""
+        self._finishing = True
+        self._wake()
+
+    def abort(self) -> None:
+        """Close at once, and tell the application."""
+        self._broken = self._finishing = True
+        self._stream.socket.close()
+        if self._tasks is not None and self._tasks.inbox is not None:
+            self._tasks.inbox.hang_up()
+
+    def drain(self) -> None:
+        """The server is going away: close as soon as no answer is owed."""
+        self.draining = True
+        if self._tasks is not None and self.protocol.is_idle and not self.protocol.has_partial_head:
+            self.finish()
+
+    def _set_deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._waiting is not None:
+            self._waiting.deadline = deadline
+
+    def _wake(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+
+def connection_config() -> Config:
+    """What hypercorn's classes read of their configuration."""
+    config = Config()
+    config.accesslog = None
+    config.errorlog = log
+    config.include_server_header = False
+    return config
+
+
+def _address(address: Any) -> tuple[str, int] | None:
+    return (address[0], address[1]) if isinstance(address, tuple) else None
+
+
+_last_date = (0, b"")
+
+
+def _date() -> bytes:
+    """The value of ``Date``, made once a second."""
+    global _last_date  # noqa: PLW0603 - a cache of one entry
+    now = int(time.time())
+    if _last_date[0] != now:
+        _last_date = (now, email.utils.formatdate(now, usegmt=True).encode())
+    return _last_date[1]

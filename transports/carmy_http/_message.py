@@ -1,0 +1,125 @@
+"""One HTTP request and its answer, whatever front end carries them.
+
+The endpoints know these types and nothing of ASGI, sockets or parsers; a front end makes a `Request`, hands it to
+`Endpoints.answer` and writes what comes back.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
+
+import trio
+
+HeaderList: TypeAlias = Sequence[tuple[bytes, bytes]]
+SendChunk: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+JSON_TYPE = (b"content-type", b"application/json")
+NO_STORE = (b"cache-control", b"no-store")
+
+
+class Disconnected(Exception):  # noqa: N818 - a signal, like trio.EndOfChannel
+    """The client has gone: there is nobody to answer."""
+
+
+class Request(abc.ABC):
+    """One request, its head complete and its body still on the way.
+
+    Attributes:
+        method: Upper case.
+        path: Decoded, without query and without `root`.
+        root: The prefix under which the application is mounted, without a slash at its end.
+        headers: In order; names in lower case.
+        peer: The client's address, None where there is none.
+        authority: From a target in absolute form (``GET http://host/path``), None otherwise.
+    """
+
+    __slots__ = ("_first", "authority", "headers", "method", "path", "peer", "root")
+
+    def __init__(
+        self,
+        *,
+        method: str,
+        path: str,
+        root: str,
+        headers: HeaderList,
+        peer: str | None,
+        authority: bytes | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.root = root
+        self.headers = headers
+        self.peer = peer
+        self.authority = authority
+        self._first = dict(reversed(headers))
+
+    def first(self, name: bytes) -> bytes | None:
+        """The first value of a header, None when it is absent."""
+        return self._first.get(name)
+
+    def every(self, name: bytes) -> list[bytes]:
+        """All values of a header, in order."""
+        return [value for key, value in self.headers if key == name] if name in self._first else []
+
+    @abc.abstractmethod
+    async def next_chunk(self) -> bytes:
+        """The next piece of the body; empty at its end, and from then on.
+
+        Raises:
+            Disconnected: The client left before the end.
+        """
+
+    @abc.abstractmethod
+    def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
+        """A block that is cancelled as soon as the client goes away. Enter it after the body has been read.
+
+        The scope's ``cancelled_caught`` tells afterwards whether that happened.
+        """
+
+
+class Response:
+    """A complete answer. The front end leaves the body out for HEAD and 304; ``content-length`` stands.
+
+    Attributes:
+        status: The status code.
+        headers: Lower-case names.
+        body: The bytes.
+    """
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        self.status = status
+        self.body = body
+        self.headers = [*headers]
+        if status not in {204, 304}:
+            self.headers.append((b"content-length", b"%d" % len(body)))
+
+
+class StreamResponse:
+    """An answer whose body is made while it is sent.
+
+    Attributes:
+        status: The status code.
+        headers: Lower-case names.
+        run: Called once with a function that sends bytes at once. Returns when the body is complete; a body that
+            the client did not wait for just ends.
+    """
+
+    __slots__ = ("headers", "run", "status")
+
+    def __init__(
+        self,
+        status: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        run: Callable[[SendChunk], Awaitable[None]],
+    ) -> None:
+        self.status = status
+        self.headers = [*headers]
+        self.run = run
+
+
+Answer: TypeAlias = Response | StreamResponse
