@@ -203,14 +203,8 @@ class Execution:
         self.scope.cancel()
         return True
 
-    def notice_cancel(self, *, gone: bool = False) -> None:
-        """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope.
-
-        Args:
-            gone: It is certain that it was (also) the caller's own scope.
-        """
-        if gone:
-            self.gone = True
+    def notice_cancel(self) -> None:
+        """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope."""
         if self.cancellation.cause is None:
-            self.gone = self.gone or self.now() < self.deadline
+            self.gone = self.now() < self.deadline
             self.cancellation._set(self.caller.gone if self.gone else Cause.DEADLINE)  # noqa: SLF001

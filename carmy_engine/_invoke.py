@@ -86,11 +86,7 @@ class Invoker:
         """A coroutine function, in the caller's task."""
         assert execution.scope is not None
         execution.starts()
-        with trio.CancelScope() as shelter:
-            return await guide(tool.function(**arguments), execution.scope, shelter, execution.notice_cancel)
-        # The grace is over and the tool was still cleaning up.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        raise AssertionError("a shelter is only cancelled inside a cancelled scope")
+        return await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
 
     async def _in_thread(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Any:
         """A plain function, in a worker thread."""

@@ -73,7 +73,7 @@ class Pipeline:
         """Run one request to its end.
 
         Raises:
-            trio.Cancelled: The caller's own scope was cancelled. By then the reservation is settled and the record written.
+            trio.Cancelled: The caller's own scope was cancelled. The reservation is settled and the record written.
         """
         execution = Execution(new_execution_id(), request.tool, request.request_id, caller, listener, self.now)
         if listener is not None:
@@ -125,17 +125,17 @@ class Pipeline:
                         ending = await self._run_in_turn(found, arguments, execution)
                 except AgentError as refusal:
                     ending = Ending(error=refusal, exception=refusal)
-            if isinstance(ending, Outcome):
-                return self.finisher.replay(execution, found.spec, ending)
-            if ending is None:
-                ending = self._cut_off(execution, found)
-            ending = await self._settle(found, identity if reserved else None, execution, ending)
-        except (trio.Cancelled, BaseExceptionGroup):  # only the caller's own cancel gets here
-            ending = self._cut_off(execution, found, gone=True)
-            await self._settle(found, identity if reserved else None, execution, ending)
-            self.finisher.finish(execution, found.spec, ending)
-            raise
-        return self.finisher.finish(execution, found.spec, ending)
+        except (trio.Cancelled, BaseExceptionGroup):
+            pass  # told to stop, by this scope or one further out; `_cut_off` finds out which
+        if isinstance(ending, Outcome):
+            return self.finisher.replay(execution, found.spec, ending)
+        if ending is None:
+            ending = self._cut_off(execution, found)
+        ending = await self._settle(found, identity if reserved else None, execution, ending)
+        result = self.finisher.finish(execution, found.spec, ending)
+        if execution.gone:
+            await trio.lowlevel.checkpoint_if_cancelled()  # the caller's own cancel goes on its way
+        return result
 
     async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending:
         """The turn, if the tool has one, and the tool. An abandoned thread keeps the turn until it ends."""
@@ -175,9 +175,9 @@ class Pipeline:
             if identity is not None:
                 await self.reservations.settle(identity, execution, found.spec, ending)
 
-    def _cut_off(self, execution: Execution, found: Registered, *, gone: bool = False) -> Ending:
-        """The ending of an execution that was cancelled, by its scope or (gone) one further out."""
-        execution.notice_cancel(gone=gone)
+    def _cut_off(self, execution: Execution, found: Registered) -> Ending:
+        """The ending of an execution that was cancelled, by its scope or one further out."""
+        execution.notice_cancel()
         cause = execution.cancellation.cause
         assert cause is not None
         error = cancelled_error(cause, found.spec, started=execution.started, timeout=execution.timeout)
@@ -186,7 +186,7 @@ class Pipeline:
     def _finish_cut_off(self, execution: Execution, found: Registered | None) -> None:
         """The caller's scope was cancelled before anything was reserved."""
         if found is not None:
-            self.finisher.finish(execution, found.spec, self._cut_off(execution, found, gone=True))
+            self.finisher.finish(execution, found.spec, self._cut_off(execution, found))
 
 
 def _left_thread(execution: Execution) -> bool:
