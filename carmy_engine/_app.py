@@ -1,0 +1,295 @@
+"""An application: tools and what they need, put together step by step and opened as an engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, NoReturn, Self, TypeVar, Unpack
+
+import msgspec
+
+from . import abc
+from ._compiled import CompiledTool
+from ._config import load_settings
+from ._declare import _ATTRIBUTE, ToolAttributes, ToolDeclaration, compile_tool, declaration_of, declare, declared
+from ._engine import Engine, open_engine
+from ._plugins import find_store
+from ._settings import Settings
+from .errors import AgentError, ConfigurationError, DeclarationError, StartupError
+
+F = TypeVar("F", bound=Callable[..., Any])
+ReadyCheck = Callable[[], Awaitable[object] | object]
+
+
+class App:
+    """An application: a name, tools, state, policies, sinks, a store, an authenticator and readiness checks.
+
+    It reads no file and no environment and adds no tool by itself; `app` makes one that does. Methods that add something
+    return the application, so that they can be chained.
+
+    ::
+
+        app = App("shop", timeout=30).add(search, create_order).state(database)
+
+        async with app.open() as engine:
+            ...
+
+    Args:
+        name: The server's name in discovery documents.
+        timeout: Seconds; the default deadline of an execution. Default: 30.
+        settings: All other settings; `name` and `timeout` win over what it says.
+
+    Raises:
+        ConfigurationError: `name` or `timeout` is out of range.
+    """
+
+    def __init__(self, name: str, *, timeout: float | None = None, settings: Settings | None = None) -> None:
+        self.settings = msgspec.structs.replace(settings or Settings(), name=name)
+        """What the application runs with, unless `open` is told otherwise."""
+        if timeout is not None:
+            self.settings = msgspec.structs.replace(self.settings, timeout_secs=timeout)
+        self._tools: list[ToolDeclaration | abc.Tool] = []
+        self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
+        self._state: dict[Any, object] = {}
+        self._policies: list[abc.Policy] = []
+        self._sinks: list[abc.Sink] = []
+        self._store: abc.IdempotencyStore | None = None
+        self._authenticator: abc.Authenticator | None = None
+        self._ready_checks: dict[str, ReadyCheck] = {}
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.settings.name
+
+    def tool(self, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:
+        """Declare a function as a tool and add it, in one. Takes what `carmy_engine.tool` takes.
+
+        Raises:
+            DeclarationError: The function cannot be a tool; says why, where and what to write instead.
+        """
+
+        def decorate(function: F) -> F:
+            # Not registered: it is added here, so `app()` must not find it once more.
+            declaration = declare(function, {**attributes, "register": False}, depth=1)
+            setattr(function, _ATTRIBUTE, declaration)
+            self._tools.append(declaration)
+            return function
+
+        return decorate
+
+    def add(self, *tools: object) -> Self:
+        """Add functions declared with ``@tool``, or objects with ``spec`` and ``execute``.
+
+        Raises:
+            DeclarationError: One of them is neither.
+        """
+        self._tools.extend([declaration_of(tool) for tool in tools])
+        return self
+
+    def state(self, value: object, as_type: Any = None) -> Self:
+        """Give tools an object for their ``State[T]`` parameters.
+
+        Args:
+            value: The object. It is used as it is, by all calls at once.
+            as_type: The exact ``T`` it is found under. Default: the object's own class.
+
+        Raises:
+            DeclarationError: There is state of this type already, or the object is not of it.
+        """
+        key = type(value) if as_type is None else as_type
+        if key in self._state:
+            raise DeclarationError(
+                f"application {self.name!r} has state of type {_type_name(key)} already; wrap one of the two in a type of its own"
+            )
+        with contextlib.suppress(
+            TypeError
+        ):  # not everything that can be annotated can be checked: list[int], protocols
+            if not isinstance(value, key):
+                raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, as as_type says")
+        self._state[key] = value
+        return self
+
+    def policy(self, policy: abc.Policy) -> Self:
+        """Add a policy. They are asked in the order of adding, after the one for confirmations."""
+        self._require(policy, abc.Policy, "a policy", "check(context, spec) and is_listed(context, spec)")
+        self._policies.append(policy)
+        return self
+
+    def sink(self, sink: abc.Sink) -> Self:
+        """Add a receiver of audit records."""
+        if not callable(getattr(sink, "record", None)):
+            self._refuse(sink, "a sink", "record(record)")
+        self._sinks.append(sink)
+        return self
+
+    def store(self, store: abc.IdempotencyStore | str) -> Self:
+        """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``memory:``).
+
+        Raises:
+            ConfigurationError: The URL is not valid, or this installation has no such store (found out by `open`).
+            DeclarationError: It is not a store.
+        """
+        if isinstance(store, str):
+            changed = msgspec.structs.replace(self.settings.store, url=store)
+            self.settings = msgspec.structs.replace(self.settings, store=changed)
+            self._store = None
+        elif callable(getattr(store, "reserve", None)):
+            self._store = store
+        else:
+            self._refuse(store, "a store", "reserve, complete, release, interrupt, get and aclose")
+        return self
+
+    def authenticate(self, authenticator: abc.Authenticator) -> Self:
+        """Let `authenticator` turn credentials into trusted context; without one, all callers are anonymous.
+
+        Raises:
+            DeclarationError: There is one already.
+        """
+        if not callable(authenticator):
+            self._refuse(authenticator, "an authenticator", "a call with the credentials")
+        if self._authenticator is not None:
+            raise DeclarationError(
+                f"application {self.name!r} has an authenticator already; combine the two in one function"
+            )
+        self._authenticator = authenticator
+        return self
+
+    def ready(self, name: str, check: ReadyCheck) -> Self:
+        """Add a readiness check: a function, async or not, that raises or returns False while `name` is not ready.
+
+        Raises:
+            DeclarationError: There is a check of this name already.
+        """
+        if not callable(check):
+            self._refuse(check, "a readiness check", "a call without arguments")
+        if name in self._ready_checks:
+            raise DeclarationError(
+                f"application {self.name!r} has a readiness check {name!r} already; choose another name"
+            )
+        self._ready_checks[name] = check
+        return self
+
+    def check(self) -> list[AgentError | ConfigurationError]:
+        """Every reason why `open` would refuse; empty when there is none."""
+        problems: list[AgentError | ConfigurationError] = [*self._compile()[1]]
+        if self._store is None:
+            try:
+                find_store(self.settings.store)
+            except ConfigurationError as problem:
+                problems.append(problem)
+        return problems
+
+    @contextlib.asynccontextmanager
+    async def open(self, *, settings: Settings | None = None) -> AsyncIterator[Engine]:
+        """Open the application as an engine; leaving the block shuts the engine down.
+
+        Args:
+            settings: For this run, instead of the application's own.
+
+        Raises:
+            StartupError: Tools cannot run; lists every problem of all of them.
+            ConfigurationError: There is no store of the kind that ``store.url`` names.
+        """
+        settings = self.settings if settings is None else settings
+        tools, problems = self._compile()
+        if problems:
+            raise StartupError(problems)
+        async with open_engine(
+            tools=tools,
+            settings=settings,
+            policies=self._policies,
+            sinks=self._sinks,
+            store=self._store if self._store is not None else find_store(settings.store)(),
+            authenticator=self._authenticator,
+            ready_checks=self._ready_checks,
+        ) as engine:
+            yield engine
+
+    def run(self, argv: Sequence[str] | None = None) -> NoReturn:
+        """Run the command line of this application and exit: ``serve`` (default), ``tools``, ``call``, ``check`` ...
+
+        Args:
+            argv: The words after the program's name. Default: the process's own.
+
+        Raises:
+            SystemExit: Always; 0 for success, 1 for failure, 2 for a wrong command line.
+        """
+        # The command is built on App, and needs the extra `cli`, which no other use of an App does.
+        from .cli import run_app  # noqa: PLC0415
+
+        run_app(self, argv)
+
+    def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
+        """Every tool that can be compiled, and what is wrong with the others."""
+        compiled: list[CompiledTool] = []
+        problems: list[AgentError] = []
+        places: dict[str, list[str]] = {}
+        for tool in self._all_tools():
+            try:
+                ready = compile_tool(tool, self._state)
+            except AgentError as problem:
+                problems.append(problem)
+                name = tool.name if isinstance(tool, ToolDeclaration) else tool.spec.name
+            else:
+                compiled.append(ready)
+                name = ready.spec.name
+            places.setdefault(name, []).append(
+                tool.location if isinstance(tool, ToolDeclaration) else type(tool).__name__
+            )
+        for name, where in places.items():
+            if len(where) > 1:
+                problems.append(
+                    AgentError.standard(
+                        "DUPLICATE_TOOL",
+                        f"{len(where)} tools are named {name!r}: {', '.join(where)}; rename all but one with @tool(name=...)",
+                        details={"tool": name, "locations": where},
+                    )
+                )
+        return compiled, problems
+
+    def _all_tools(self) -> Iterator[ToolDeclaration | abc.Tool]:
+        """What was added, then what is registered and was not added as well."""
+        yield from self._tools
+        added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}
+        yield from (tool for tool in self._registered() if tool.function not in added)
+
+    def _require(self, value: object, protocol: type, what: str, needs: str) -> None:
+        if not isinstance(value, protocol):
+            self._refuse(value, what, needs)
+
+    def _refuse(self, value: object, what: str, needs: str) -> NoReturn:
+        raise DeclarationError(
+            f"{type(value).__name__} object is not {what} for application {self.name!r}: it needs {needs}"
+        )
+
+
+def app(name: str | None = None, *, timeout: float | None = None) -> App:
+    """A conventional application: settings from ``carmy.toml`` and ``CARMY_*``, and every tool declared with ``@tool``.
+
+    Tools may be declared before or after the call: they are collected when the application is opened. What is given here,
+    or set on the application, wins over the environment, which wins over the file.
+
+    Args:
+        name: The server's name in discovery documents.
+        timeout: Seconds; the default deadline of an execution.
+
+    Raises:
+        ConfigurationError: A setting is unknown or out of range; lists all of them, each with its source.
+    """
+    return conventional(declared, name=name, timeout=timeout)
+
+
+def conventional(
+    registered: Callable[[], Sequence[ToolDeclaration]], *, name: str | None = None, timeout: float | None = None
+) -> App:
+    """`app` over other tools than all that are registered: those that `registered` returns when asked."""
+    given = {"name": name, "timeout_secs": timeout}
+    settings = load_settings({key: value for key, value in given.items() if value is not None})
+    made = App(settings.name, settings=settings)
+    made._registered = registered
+    return made
+
+
+def _type_name(type_: Any) -> str:
+    return getattr(type_, "__qualname__", None) or repr(type_)

@@ -1,0 +1,186 @@
+"""Where the settings of a conventional application come from: code, then ``CARMY_*``, then ``carmy.toml``, then defaults.
+
+One rule names the variables: ``CARMY_`` and the key's path in upper case, joined by ``_``: ``http.body_timeout_secs`` is
+``CARMY_HTTP_BODY_TIMEOUT_SECS``. Every problem is collected, so that one start shows all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ._settings import Settings, check_value, field_types, split_address
+from .errors import ConfigurationError
+
+DEFAULT_FILE = "carmy.toml"
+PREFIX = "CARMY_"
+FILE_VARIABLE = "CARMY_CONFIG"
+
+_TRUE = frozenset({"true", "1", "yes"})
+_FALSE = frozenset({"false", "0", "no"})
+
+
+class _Key:
+    """One setting: its path, its type and the variable that sets it."""
+
+    def __init__(self, path: tuple[str, ...], expected: Any) -> None:
+        self.path = path
+        self.expected = expected
+        self.name = ".".join(path)
+        self.variable = PREFIX + "_".join(path).upper()
+
+
+def _keys(struct: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[_Key]:
+    for name, expected in field_types(struct).items():
+        if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+            yield from _keys(expected, (*path, name))
+        else:
+            yield _Key((*path, name), expected)
+
+
+KEYS: Mapping[str, _Key] = {key.name: key for key in _keys(Settings)}
+"""Every setting, by its dotted name."""
+
+_BY_VARIABLE: Mapping[str, _Key] = {key.variable: key for key in KEYS.values()}
+_TABLES = {key.path[0] for key in KEYS.values() if len(key.path) > 1}
+
+
+def load_settings(
+    code: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """The settings of a conventional application.
+
+    Args:
+        code: What the program itself sets, by dotted name; wins over everything.
+        environ: The environment, the process's own by default.
+        directory: Where ``carmy.toml`` is looked for, the working directory by default.
+
+    Raises:
+        ConfigurationError: A key or variable is unknown, a value does not fit, or the file cannot be read. One error
+            lists all of it, each with its key and where it comes from.
+    """
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    path = _file(environ, directory or Path())
+    if path is not None:
+        values.update(_from_file(path, problems))
+    values.update(_from_environment(environ, problems))
+    for name, value in (code or {}).items():
+        _take(values, KEYS[name], value, "the program", problems)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    settings: Settings = _build(Settings, values)
+    return settings
+
+
+def _file(environ: Mapping[str, str], directory: Path) -> Path | None:
+    """The file to read: the one that was asked for, which must exist, or the conventional one if it does."""
+    named = environ.get(FILE_VARIABLE)
+    if named:
+        return directory / named
+    usual = directory / DEFAULT_FILE
+    return usual if usual.exists() else None
+
+
+def _from_file(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        problems.append(f"{path}: cannot be read ({error.strerror}); is {FILE_VARIABLE} right?")
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"{path}: not valid TOML: {error}")
+        return {}
+    values: dict[str, Any] = {}
+    for name, value in _leaves(document, path, problems):
+        key = KEYS.get(name)
+        if key is None:
+            problems.append(f"{path}: {_unknown(name, 'key', KEYS)}")
+        else:
+            _take(values, key, value, str(path), problems)
+    return values
+
+
+def _leaves(document: Mapping[str, Any], path: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if name in _TABLES:
+            if isinstance(value, dict):
+                table = typing.cast("dict[str, Any]", value)
+                yield from ((f"{name}.{inner}", item) for inner, item in table.items())
+            else:
+                problems.append(f"{path}: {name} is a table: write [{name}] and its keys below it")
+        else:
+            yield name, value
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE:
+            continue
+        key = _BY_VARIABLE.get(variable)
+        if key is None:
+            problems.append(f"environment: {_unknown(variable, 'variable', [*_BY_VARIABLE, FILE_VARIABLE])}")
+        elif text:  # an empty variable is as good as none: that is how compose files and unit files unset one
+            _take(values, key, _parse(text, key.expected), f"the environment ({variable})", problems)
+    return values
+
+
+def _parse(text: str, expected: Any) -> Any:
+    """The value that the text stands for; the text itself when it stands for none, which the type then refuses."""
+    kind = typing.get_args(expected)[0] if hasattr(expected, "__metadata__") else expected
+    if kind is bool:
+        word = text.strip().lower()
+        return True if word in _TRUE else False if word in _FALSE else text
+    if kind is int or kind is float:
+        convert: Callable[[str], Any] = kind
+        try:
+            return convert(text)
+        except ValueError:
+            return text
+    if typing.get_origin(kind) is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
+
+
+def _take(values: dict[str, Any], key: _Key, value: Any, source: str, problems: list[str]) -> None:
+    try:
+        values[key.name] = check_value(key.name, key.expected, value)
+        if key.name == "address":
+            split_address(values[key.name])
+    except ConfigurationError as error:
+        problems.append(f"{source}: {error}")
+
+
+def _unknown(name: str, what: str, known: typing.Iterable[str]) -> str:
+    names = sorted(known)
+    # The last parts count too: the likeliest mistake is the right word in the wrong table.
+    last = {candidate.rpartition(".")[2]: candidate for candidate in names}
+    near = difflib.get_close_matches(name, names, n=1) or [
+        last[part] for part in difflib.get_close_matches(name.rpartition(".")[2], last, n=1)
+    ]
+    hint = f"did you mean {near[0]}?" if near else "known are: " + ", ".join(names)
+    return f"unknown {what} {name}; {hint}"
+
+
+def _build(struct: type[Any], values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Any:
+    arguments: dict[str, Any] = {}
+    for name, expected in field_types(struct).items():
+        inner = (*path, name)
+        if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+            arguments[name] = _build(expected, values, inner)
+        elif ".".join(inner) in values:
+            arguments[name] = values[".".join(inner)]
+    return struct(**arguments)

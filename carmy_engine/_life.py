@@ -1,0 +1,131 @@
+"""The life of a serving process: signals, draining, and the end.
+
+The first SIGTERM or SIGINT drains: the engine takes no new calls, running ones get ``drain_timeout_secs``, the rest are
+cancelled and still answered, and the process exits with 0. A second signal ends the process at once, with its children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+import trio
+
+from ._engine import Engine
+
+FLUSH_SECONDS = 5.0
+"""What a transport gets to return once every execution has ended. It bounds its own flush more tightly; this is for bugs."""
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Transport(Protocol):
+    """What the entry-point group ``carmy.transports`` offers."""
+
+    def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]:
+        """Serve until cancelled or until ``engine.stopped``; report the address once listening."""
+        ...
+
+
+async def serve(engine: Engine, transport: Transport, *, announce: Callable[[str], None]) -> None:
+    """Serve until the transport returns or a signal has been obeyed. Returns with the engine shut down.
+
+    Args:
+        engine: An open engine.
+        transport: What serves it.
+        announce: Gets one line once the transport is listening, and one when draining begins.
+
+    Raises:
+        OSError: The transport cannot listen.
+        ConfigurationError: The transport refuses the settings.
+    """
+    stop = trio.Event()
+    with stop_signals(stop.set):
+        async with trio.open_nursery() as nursery:
+            serving = trio.CancelScope()
+            nursery.start_soon(_drain_after, stop, engine, serving, announce)
+            with serving:
+                await _serve(engine, transport, announce)
+            # By itself (its input has ended), or because it was told to.
+            await engine.shut_down()
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(engine: Engine, transport: Transport, announce: Callable[[str], None]) -> None:
+    async with trio.open_nursery() as nursery:
+        announce(await nursery.start(partial(_call, transport, engine)))
+
+
+async def _call(transport: Transport, engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
+    await transport(engine, task_status=task_status)
+
+
+async def _drain_after(
+    stop: trio.Event, engine: Engine, serving: trio.CancelScope, announce: Callable[[str], None]
+) -> None:
+    await stop.wait()
+    announce("stopping once running calls have ended; a second signal ends the process at once")
+    await engine.shut_down()
+    serving.deadline = trio.current_time() + FLUSH_SECONDS
+
+
+@contextlib.contextmanager
+def stop_signals(on_first: Callable[[], object]) -> Iterator[None]:
+    """Call `on_first` in the trio thread when the first stop signal arrives; end the process at the second.
+
+    The handlers run between any two byte codes of the main thread, so the second signal works even while a tool holds
+    the event loop. Outside the main thread signals cannot be handled, and nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    token = trio.lowlevel.current_trio_token()
+    received = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        if received > 1:
+            end_at_once(number)
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(on_first)
+
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_at_once(number: int) -> None:
+    """End this process and everything it started, without any clean-up. Does not return."""
+    try:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        os._exit(128 + number)
+
+
+def descendants(ancestor: int) -> list[int]:
+    """The processes that `ancestor` started, and theirs, deepest last. Empty where there is no ``/proc``."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # pid (name) state ppid ...; the name may contain anything, also brackets and spaces.
+            parent = int(entry.read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError):
+            continue  # it has ended meanwhile
+        children.setdefault(parent, []).append(int(entry.parent.name))
+    found = list(children.get(ancestor, []))
+    for pid in found:
+        found.extend(children.get(pid, []))
+    return found

@@ -1,0 +1,72 @@
+"""Finds what other modules and packages offer through entry points: transports and stores.
+
+The core imports none of them, so that an installation pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from ._settings import StoreSettings
+from .abc import IdempotencyStore
+from .errors import ConfigurationError
+from .stores.memory import MemoryStore
+
+TRANSPORTS = "carmy.transports"
+"""``async def serve(engine, *, task_status)`` by the name of its command."""
+
+STORES = "carmy.stores"
+"""``def factory(settings: StoreSettings) -> IdempotencyStore`` by the scheme of its URL."""
+
+_EXTRA_OF = {"http": "http", "ws": "websocket", "mcp": "mcp", "sqlite": "sqlite"}
+
+
+def find(group: str, name: str) -> Any:
+    """What an installed distribution offers under `name`.
+
+    Args:
+        group: `TRANSPORTS` or `STORES`.
+        name: The entry point's name.
+
+    Raises:
+        ConfigurationError: Nobody offers it, or a package that it needs is missing; says what to install.
+    """
+    what = "transport" if group == TRANSPORTS else "store"
+    found = tuple(entry_points(group=group, name=name))
+    if not found:
+        others = (
+            ", ".join(sorted({*entry_points(group=group).names, *({"memory"} if group == STORES else ())})) or "none"
+        )
+        hint = f"; install a version that has it, with: pip install {_extra(name)}" if name in _EXTRA_OF else ""
+        raise ConfigurationError(f"this installation has no {what} {name!r} (it has: {others}){hint}")
+    try:
+        return found[0].load()
+    except ModuleNotFoundError as missing:
+        if name not in _EXTRA_OF:
+            raise
+        raise ConfigurationError(
+            f"the {what} {name!r} needs the package {missing.name!r}, which is missing: pip install {_extra(name)}"
+        ) from missing
+
+
+def find_store(settings: StoreSettings) -> Callable[[], IdempotencyStore]:
+    """What makes the store that ``store.url`` names.
+
+    Raises:
+        ConfigurationError: The URL has no scheme, or one that nobody offers.
+    """
+    scheme, colon, rest = settings.url.partition(":")
+    if not colon:
+        raise ConfigurationError("store.url must be a scheme, a colon and what the store needs, such as memory:")
+    if scheme != "memory":
+        return functools.partial(find(STORES, scheme), settings)
+    if rest:
+        raise ConfigurationError("store.url memory: takes nothing after the colon; for a file use sqlite:PATH")
+    return functools.partial(MemoryStore, retention=settings.retention_days * 86_400)
+
+
+def _extra(name: str) -> str:
+    return f"'carmy-engine[{_EXTRA_OF[name]}]'"

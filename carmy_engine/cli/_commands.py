@@ -1,0 +1,309 @@
+"""The commands themselves, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+import math
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Annotated, Any, Literal, TypeVar
+
+import cyclopts
+import msgspec
+import trio
+from cyclopts import Parameter
+
+from .. import _life, _plugins
+from .._app import App
+from .._crash import leaves
+from .._model.request import ExecutionRequest
+from .._model.result import ExecutionStatus
+from .._settings import Settings
+from .._version import __version__
+from ..codec import answer_body, check_json, decode
+from ..errors import AgentError, CarmyError, ConfigurationError
+from . import _remote
+from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, UsageError
+from ._stdout import claimed_stdout
+from ._target import is_target, load_app, refuse_nested_run
+
+T = TypeVar("T")
+
+Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app. Default: 'app' of carmy.toml.")]
+Address = Annotated[str | None, Parameter(help="HOST:PORT to listen on; port 0 picks a free one.")]
+Server = Annotated[Literal["hypercorn", "native"] | None, Parameter(help="The HTTP front end.")]
+Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]
+Words = Annotated[
+    str,
+    Parameter(
+        allow_leading_hyphen=True,  # for the '-'
+        help="The target (unless --url is given), the tool's name, and its arguments as JSON ('-': from standard input).",
+    ),
+]
+RequestId = Annotated[str | None, Parameter(help="The idempotency identity: the same id gives the same answer.")]
+Timeout = Annotated[float | None, Parameter(help="Seconds that the call may take; can only shorten the usual limit.")]
+Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
+
+_KNOWN_TRANSPORTS = ("stdio", "ws", "mcp")
+_LEAVE_STDOUT_ALONE = frozenset({"http", "ws"})
+"""Transports that write nothing to standard output. Any other one claims it for itself."""
+
+
+def run(app: App | None, argv: Sequence[str]) -> int:
+    """Run one command line.
+
+    Args:
+        app: What to run the commands on; None: the command line names it.
+        argv: The words after the program's name.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        refuse_nested_run()
+        parser = _parser(app)
+        code: int | None = parser(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
+    except cyclopts.UnusedCliTokensError as error:
+        _say(f"there is no command {(error.unused_tokens or ['?'])[0]!r} (--help lists them)")
+        return USAGE
+    except (cyclopts.CycloptsError, UsageError) as error:
+        _say(f"{error} (--help explains the commands)")
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return FAILURE  # whoever read the data has seen enough of it
+    except (CarmyError, Failure) as error:
+        _say(str(error))
+        return FAILURE
+    return SUCCESS if code is None else code  # None: it was --help or --version
+
+
+def _parser(app: App | None) -> cyclopts.App:
+    name = "carmy" if app is None else app.name
+    target = "" if app is not None else "[TARGET] "
+    parser = cyclopts.App(
+        name=name,
+        usage=f"Usage: {name} COMMAND {target}[OPTIONS]",
+        help="Serve the tools of an application, look at them, call them. Without a command: serve.",
+        version=__version__,
+        help_format="plaintext",
+    )
+    commands = _Commands(app)
+    serve = commands.fitting(commands.serve)
+    parser.default(serve)
+    parser.command(serve, name="serve")
+    for transport in dict.fromkeys([*_KNOWN_TRANSPORTS, *entry_points(group=_plugins.TRANSPORTS).names]):
+        if transport != "http":
+            parser.command(commands.fitting(commands.transport(transport)), name=transport)
+    parser.command(commands.fitting(commands.tools), name="tools")
+    parser.command(commands.call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
+    parser.command(commands.fitting(commands.check), name="check")
+    return parser
+
+
+class _Commands:
+    """The commands over one application, or over the one that each command line names."""
+
+    def __init__(self, app: App | None) -> None:
+        self._app = app
+
+    def serve(
+        self, target: Target = None, /, *, address: Address = None, server: Server = None, dev: Dev = False
+    ) -> int:
+        """Serve over HTTP."""
+        return self._serve("http", target, address=address, server=server, dev=dev)
+
+    def transport(self, name: str) -> Callable[..., int]:
+        """The command that serves through another transport."""
+
+        def command(target: Target = None, /, *, address: Address = None, dev: Dev = False) -> int:
+            return self._serve(name, target, address=address, server=None, dev=dev)
+
+        command.__doc__ = f"Serve over {name}."
+        return command
+
+    def tools(self, target: Target = None, /) -> int:
+        """Print the catalog as JSON."""
+        with claimed_stdout() as out:
+            app = self._load(target)
+
+            async def catalog() -> bytes:
+                async with app.open() as engine:
+                    return (await engine.catalog()).document
+
+            out(_trio(catalog) + b"\n")
+        return SUCCESS
+
+    def call(self, *words: Words, request_id: RequestId = None, timeout: Timeout = None, url: Url = None) -> int:
+        """Run one tool and print the answer; exit code 0 when it completed."""
+        if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
+            raise UsageError("--timeout must be a number of seconds above 0")
+        with claimed_stdout() as out:
+            target, tool, arguments = self._call_words(list(words), remote=url is not None)
+            body, completed = (
+                self._call_here(target, tool, arguments, request_id, timeout)
+                if url is None
+                else _call_there(url, tool, arguments, request_id, timeout)
+            )
+            out(body + b"\n")
+        return SUCCESS if completed else FAILURE
+
+    def check(self, target: Target = None, /) -> int:
+        """Build the application and report everything that keeps it from starting."""
+        with claimed_stdout() as out:
+            try:
+                app = self._load(target)
+                problems: Sequence[Exception] = app.check()
+            except CarmyError as error:  # a tool or a setting so wrong that there is no application to check
+                problems = [error]
+            for problem in problems:
+                out(f"{problem}\n".encode())
+            if problems:
+                return FAILURE
+            _say("no problems found")
+        return SUCCESS
+
+    def fitting(self, command: Callable[..., int]) -> Callable[..., int]:
+        """The command as the parser should see it: over one application, it has no target."""
+        if self._app is None:
+            return command
+
+        @functools.wraps(command)
+        def without_target(**options: Any) -> int:
+            return command(None, **options)
+
+        _, *others = inspect.signature(command).parameters.values()
+        without_target.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined] # what `inspect` looks for
+        without_target.__annotations__ = {
+            name: kind for name, kind in command.__annotations__.items() if name != "target"
+        }
+        return without_target
+
+    def _load(self, target: str | None) -> App:
+        return load_app(target) if self._app is None else self._app
+
+    def _serve(self, name: str, target: str | None, *, address: str | None, server: str | None, dev: bool) -> int:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        with contextlib.ExitStack() as stack:
+            loading = stack.enter_context(contextlib.ExitStack())
+            loading.enter_context(claimed_stdout())
+            transport: _life.Transport = _plugins.find(_plugins.TRANSPORTS, name)
+            app = self._load(target)
+            settings = _changed(app.settings, address=address, server=server, dev=dev)
+            if name not in _LEAVE_STDOUT_ALONE:
+                loading.close()
+            return _serve(name, transport, app, settings)
+
+    def _call_words(self, words: list[str], *, remote: bool) -> tuple[str | None, str, bytes | None]:
+        """The target, the tool and the arguments; the last are None when there are none."""
+        target = None
+        if self._app is None and words and is_target(words[0]):
+            target = words.pop(0)
+            if remote:
+                raise UsageError("--url calls a running server, so the command takes no target")
+        for word in words:
+            if word.startswith("--"):
+                raise UsageError(f"call has no option {word}")
+        if not 1 <= len(words) <= 2:
+            raise UsageError("call needs the name of a tool, and at most one JSON text after it")
+        if len(words) == 1:
+            return target, words[0], None
+        arguments = sys.stdin.buffer.read() if words[1] == "-" else words[1].encode("utf-8", "surrogateescape")
+        try:
+            check_json(arguments)
+            decode(arguments)
+        except AgentError as error:
+            raise UsageError(f"the arguments are not valid JSON: {(error.details or {}).get('reason')}") from None
+        return target, words[0], arguments
+
+    def _call_here(
+        self, target: str | None, tool: str, arguments: bytes | None, request_id: str | None, timeout: float | None
+    ) -> tuple[bytes, bool]:
+        app = self._load(target)
+        request = ExecutionRequest(
+            tool=tool,
+            arguments=None if arguments is None else msgspec.Raw(arguments),
+            request_id=request_id,
+            timeout_ms=None if timeout is None else timeout * 1000,
+        )
+
+        async def execute() -> tuple[bytes, bool]:
+            async with app.open() as engine:
+                with trio.CancelScope() as scope, _life.stop_signals(scope.cancel):
+                    result = await engine.execute(request)
+                    return answer_body(result), result.status is ExecutionStatus.COMPLETED
+            raise KeyboardInterrupt
+
+        return _trio(execute)
+
+
+def _call_there(
+    url: str, tool: str, arguments: bytes | None, request_id: str | None, timeout: float | None
+) -> tuple[bytes, bool]:
+    request: dict[str, Any] = {"tool": tool}
+    if arguments is not None:
+        request["arguments"] = msgspec.Raw(arguments)
+    if request_id is not None:
+        request["request_id"] = request_id
+    if timeout is not None:
+        request["timeout_ms"] = timeout * 1000
+    return _remote.call(url, request)
+
+
+def _serve(name: str, transport: _life.Transport, app: App, settings: Settings) -> int:
+    said: list[str] = []
+
+    def announce(line: str) -> None:
+        said.append(line)
+        _say(line)
+
+    async def main() -> None:
+        async with app.open(settings=settings) as engine:
+            await _life.serve(engine, transport, announce=announce)
+
+    try:
+        _trio(main)
+    except OSError as error:
+        if said:
+            raise  # it was listening, so this is something else
+        raise Failure(f"cannot serve {name} on {settings.address}: {error.strerror or error}") from None
+    return SUCCESS
+
+
+def _changed(settings: Settings, *, address: str | None, server: str | None, dev: bool) -> Settings:
+    """The settings with what the command line says; it wins over everything."""
+    if address is not None:
+        try:
+            settings = msgspec.structs.replace(settings, address=address)
+        except ConfigurationError as error:
+            raise UsageError(f"--{error}") from None
+    if server is not None:
+        settings = msgspec.structs.replace(settings, http=msgspec.structs.replace(settings.http, server=server))
+    if dev:
+        settings = msgspec.structs.replace(settings, expose_errors=True)
+    return settings
+
+
+def _trio(main: Callable[[], Awaitable[T]]) -> T:
+    """Run the loop; an error that nurseries have wrapped in groups, and that explains itself, comes out alone."""
+    try:
+        return trio.run(main)
+    except BaseExceptionGroup as group:
+        found = list(leaves(group))
+        for leaf in found:
+            if isinstance(leaf, KeyboardInterrupt):
+                raise leaf from None
+        if found and all(isinstance(leaf, OSError | CarmyError) for leaf in found):
+            raise found[0] from None
+        raise
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a closed standard error
+        sys.stderr.write(f"carmy: {text}\n")
+        sys.stderr.flush()

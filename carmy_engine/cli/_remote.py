@@ -1,0 +1,67 @@
+"""``carmy call --url``: one POST to a running server."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from .._model.result import ExecutionStatus
+from ._outcome import Failure, UsageError
+
+EXECUTE_PATH = "/agent/execute"
+
+CONNECT_SECONDS = 10.0
+"""For the connection alone. The answer may take as long as the server's own limit for the call, which only it knows."""
+
+
+class _Answer(msgspec.Struct):
+    """What of an answer decides the exit code; an error answer has no status."""
+
+    status: str | None = None
+
+
+def call(url: str, request: dict[str, Any]) -> tuple[bytes, bool]:
+    """Send one request, and wait for its answer.
+
+    Args:
+        url: Of the server, or of its execute endpoint.
+        request: The body.
+
+    Returns:
+        The body of the answer, and whether it says that the execution completed.
+
+    Raises:
+        UsageError: It is not an HTTP URL.
+        Failure: There was no answer, or it was not JSON.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"--url {url!r} is not valid: {error}") from None
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        raise UsageError(f"--url must be like http://127.0.0.1:3000, not {url!r}")
+    path = parts.path.rstrip("/")
+    if not path.endswith(EXECUTE_PATH):
+        path += EXECUTE_PATH
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    try:
+        connection.connect()
+        connection.sock.settimeout(None)
+        connection.request("POST", path, msgspec.json.encode(request), headers)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Failure(f"{url} did not answer: {str(error) or type(error).__name__}") from None
+    finally:
+        connection.close()
+    try:
+        completed = msgspec.json.decode(body, type=_Answer).status == ExecutionStatus.COMPLETED
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Failure(f"{url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?") from None
+    return body, completed

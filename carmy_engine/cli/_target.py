@@ -1,0 +1,136 @@
+"""What a command runs on: ``file.py``, ``file.py:app`` or ``module:app``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from .._app import App, conventional
+from .._config import load_settings
+from .._declare import ToolDeclaration, declared
+from ..errors import CarmyError
+from ._outcome import Failure, UsageError
+
+_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_][\w.]*))?")
+_MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+_FORMS = "file.py, file.py:app or module:app"
+
+_loading: list[str] = []
+"""The target that is being loaded. Its own `App.run` must not start meanwhile."""
+
+
+def is_target(word: str) -> bool:
+    """Whether the word names a target: no tool's name contains a colon, and hardly any ends in ``.py``."""
+    return _FILE.fullmatch(word) is not None or _MODULE.fullmatch(word) is not None
+
+
+def load_app(target: str | None) -> App:
+    """Import what the target names and find its application.
+
+    Args:
+        target: As on the command line; None for the one that the settings name.
+
+    Raises:
+        UsageError: There is no such target, or it holds no application, or several.
+        Failure: It could not be imported.
+        ConfigurationError: The settings are not valid.
+    """
+    if target is None:
+        target = load_settings().app
+        if target is None:
+            raise UsageError(
+                f"there is nothing to run: name a target ({_FORMS}), or set 'app' in carmy.toml (or CARMY_APP) to one"
+            )
+    if (match := _FILE.fullmatch(target)) is not None:
+        path = Path(match["file"])
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}")
+        return _app_in(_load(target, path), str(path), match["name"])
+    if (match := _MODULE.fullmatch(target)) is not None:
+        return _app_in(_load(target, match["module"]), match["module"], match["name"])
+    raise UsageError(f"{target!r} is neither a command nor a target: a target is {_FORMS}")
+
+
+def refuse_nested_run() -> None:
+    """Say so when a target starts its own command line while it is being loaded.
+
+    Raises:
+        Failure: A target is being loaded.
+    """
+    if _loading:
+        raise Failure(f'{_loading[0]} calls run() while it is loaded; put that below: if __name__ == "__main__":')
+
+
+def _load(target: str, what: Path | str) -> ModuleType:
+    _loading.append(target)
+    try:
+        return _load_file(what) if isinstance(what, Path) else _load_module(what)
+    except (CarmyError, UsageError, Failure):
+        raise  # these explain themselves
+    except Exception:  # noqa: BLE001 - the guard round the import of somebody's program
+        raise Failure(f"{target} could not be loaded:\n{traceback.format_exc()}") from None
+    finally:
+        _loading.pop()
+
+
+def _load_module(name: str) -> ModuleType:
+    _search_first("")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
+            raise  # it exists, but imports something that does not
+        raise UsageError(f"there is no module {missing.name}") from None
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    _search_first(str(path.parent))
+    # Under its own name, so that files beside it which import it get this very module; not in place of another one.
+    name = path.stem if path.stem not in sys.modules else f"carmy_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # it ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _search_first(directory: str) -> None:
+    """What Python itself does for a program: look beside it first."""
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
+def _app_in(module: ModuleType, where: str, name: str | None) -> App:
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+    if name is not None:
+        found: object = module
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if not isinstance(found, App):
+            others = f"; it has: {', '.join(apps)}" if apps else ""
+            raise UsageError(f"{where} has no application {name!r}{others}")
+        return found
+    if len({id(app) for app in apps.values()}) > 1:
+        choices = " or ".join(f"{where}:{key}" for key in apps)
+        raise UsageError(f"{where} has several applications; choose one: {choices}")
+    if apps:
+        return next(iter(apps.values()))
+
+    def defined() -> list[ToolDeclaration]:
+        return [tool for tool in declared() if tool.function.__module__ == module.__name__]
+
+    if not defined():
+        raise UsageError(f"{where} defines neither an App nor a function declared with @tool")
+    return conventional(defined)
