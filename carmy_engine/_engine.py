@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,6 @@ from ._model.cause import Cause
 from ._model.request import ExecutionRequest
 from ._model.spec import Catalog
 from ._pipeline import Pipeline
-from ._policy import SafePolicy, is_visible
 from ._registry import Registry
 from ._reservations import Reservations
 from ._result import ExecutionResult
@@ -70,9 +69,9 @@ class BoundEngine:
         """The trusted context of every call."""
         return self._caller.context
 
-    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
+    def execute(self, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
         """Run one request to its end; see `carmy_engine.abc.Executor.execute`."""
-        return await self._engine._open_pipeline().run(request, self._caller)  # noqa: SLF001 - one noun, two classes
+        return self._engine._open_pipeline().run(request, self._caller)  # noqa: SLF001 - one noun, two classes
 
     def stream(
         self, request: ExecutionRequest
@@ -84,13 +83,8 @@ class BoundEngine:
     async def catalog(self) -> Catalog:
         """The tools that this caller may use: what is listed and what can be called follow one rule."""
         pipeline = self._engine._open_pipeline()  # noqa: SLF001
-        only = self._caller.only
-        names = tuple(
-            name
-            for name, spec in pipeline.registry.specs.items()
-            if (only is None or name in only) and is_visible(pipeline.policies, self._caller.context, spec)
-        )
-        return pipeline.registry.catalog(names)
+        registry = pipeline.registry
+        return registry.catalog(registry.visible_to(self._caller.context, self._caller.only))
 
     def bind(
         self,
@@ -262,7 +256,7 @@ async def open_engine(
         StartupError: Two tools have the same name.
     """
     settings = settings or Settings()
-    registry = Registry(tools, settings.timeout_secs)
+    registry = Registry(tools, settings.timeout_secs, policies)
     store = store or MemoryStore(retention=settings.store.retention_days * 86_400)
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)
@@ -273,7 +267,6 @@ async def open_engine(
             with Watchdog() as watchdog:
                 pipeline = Pipeline(
                     registry=registry,
-                    policies=(SafePolicy(), *policies),
                     inflight=inflight,
                     reservations=Reservations(store),
                     invoker=Invoker(threads, expose_errors=settings.expose_errors),

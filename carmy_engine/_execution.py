@@ -67,7 +67,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     only: frozenset[str] | None = None
 
 
-class Execution:
+class Execution(msgspec.Struct, eq=False):
     """One execution.
 
     Attributes:
@@ -88,54 +88,28 @@ class Execution:
         gone: Nobody takes the answer: the caller's own scope was cancelled.
         thread: The worker thread that runs it, if one does.
         ended: The tool is over; late reports are dropped.
+        result: Its result, kept for looking it up.
     """
 
-    __slots__ = (
-        "_waits_since",
-        "began",
-        "caller",
-        "cancellation",
-        "deadline",
-        "ended",
-        "gone",
-        "id",
-        "listener",
-        "now",
-        "phase",
-        "request_id",
-        "scope",
-        "started_at",
-        "thread",
-        "timeout",
-        "tool",
-        "waited",
-    )
-
-    def __init__(
-        self,
-        id: str,  # noqa: A002 - it is what it is
-        tool: str,
-        request_id: str | None,
-        caller: Caller,
-        listener: Listener | None,
-        now: Callable[[], float],
-    ) -> None:
-        self.id = id
-        self.tool = tool
-        self.request_id = request_id
-        self.caller = caller
-        self.listener = listener
-        self.now = now
-        self.started_at = time.time()
-        self.waited = 0.0
-        self.timeout = self.deadline = float("inf")
-        self.began: float | None = None
-        self.scope: trio.CancelScope | None = None
-        self.phase = Phase.WAITING
-        self.cancellation = Cancellation()
-        self.gone = self.ended = False
-        self.thread: ThreadRun | None = None
-        self._waits_since: float | None = None
+    id: str
+    tool: str
+    request_id: str | None
+    caller: Caller
+    listener: Listener | None
+    now: Callable[[], float]
+    started_at: float = msgspec.field(default_factory=time.time)
+    timeout: float = float("inf")
+    began: float | None = None
+    deadline: float = float("inf")
+    waited: float = 0.0
+    scope: trio.CancelScope | None = None
+    phase: Phase = Phase.WAITING
+    cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
+    gone: bool = False
+    thread: ThreadRun | None = None
+    ended: bool = False
+    result: ExecutionResult | None = None
+    _waits_since: float | None = None
 
     @property
     def started(self) -> bool:

@@ -39,8 +39,10 @@ class Finisher:
         )
         execution.stops_waiting()
         self._record(execution, spec, result, ending)
-        # Without the exception: its traceback would keep the tool's frames alive.
-        self._inflight.remember(execution, None if execution.gone else result.without_exception())
+        if not execution.gone:
+            # Without the exception: its traceback would keep the tool's frames alive.
+            execution.result = result.without_exception()
+        self._inflight.remember(execution)
         self._tell(execution, result)
         return result
 

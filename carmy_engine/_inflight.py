@@ -17,7 +17,7 @@ RECENT_EXECUTIONS = 1000
 """Finished executions that can still be looked up."""
 
 RECENT_BYTES = 16 * 1024 * 1024
-"""Of output kept for looking up. Older outputs make room for newer ones."""
+"""Of output that they keep alive."""
 
 OVERLOAD_RETRY_SECONDS = 1
 """What a caller is told to wait when the engine is full."""
@@ -58,9 +58,8 @@ class Inflight:
     def __init__(self, max_executions: int) -> None:
         self._max = max_executions
         self._running: dict[str, Execution] = {}
-        self._recent: OrderedDict[str, tuple[Execution, ExecutionResult | None]] = OrderedDict()
-        self._with_output: OrderedDict[str, int] = OrderedDict()
-        self._output_bytes = 0
+        self._recent: OrderedDict[str, Execution] = OrderedDict()
+        self._recent_bytes = 0
         self._idle: trio.Event | None = None
         self.closing = False
         """New executions are refused as ``SHUTTING_DOWN``."""
@@ -100,21 +99,12 @@ class Inflight:
             self._idle.set()
             self._idle = None
 
-    def remember(self, execution: Execution, result: ExecutionResult | None) -> None:
-        """Keep an ended execution for looking up, within the bounds."""
-        recent = self._recent
-        recent[execution.id] = (execution, result)
-        size = 0 if result is None or result.data_json is None else len(result.data_json)
-        if size:
-            self._with_output[execution.id] = size
-            self._output_bytes += size
-        if len(recent) > RECENT_EXECUTIONS:
-            old, _ = recent.popitem(last=False)
-            self._output_bytes -= self._with_output.pop(old, 0)
-        while self._output_bytes > RECENT_BYTES:
-            old, freed = self._with_output.popitem(last=False)
-            self._output_bytes -= freed
-            recent[old] = (recent[old][0], None)
+    def remember(self, execution: Execution) -> None:
+        """Keep an ended execution, with its result, for looking up. The oldest make room."""
+        self._recent[execution.id] = execution
+        self._recent_bytes += _output_bytes(execution)
+        while len(self._recent) > RECENT_EXECUTIONS or self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= _output_bytes(self._recent.popitem(last=False)[1])
 
     def cancel(self, execution_id: str, cause: Cause, owner: AgentContext | None) -> bool:
         """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""
@@ -123,28 +113,21 @@ class Inflight:
 
     def lookup(self, execution_id: str, owner: AgentContext | None) -> ExecutionSummary | None:
         """What is known of a running or recently ended execution; None when nothing is, or it is somebody else's."""
-        execution = self._running.get(execution_id)
-        result = None
-        state = "running"
-        if execution is None:
-            found = self._recent.get(execution_id)
-            if found is None:
-                return None
-            execution, result = found
-            state = "finished"
-        if not _owns(owner, execution):
+        running = self._running.get(execution_id)
+        execution = self._recent.get(execution_id) if running is None else running
+        if execution is None or not _owns(owner, execution):
             return None
         context = execution.caller.context
         return ExecutionSummary(
             execution_id=execution.id,
             tool=execution.tool,
-            state=state,
+            state="finished" if running is None else "running",
             started_at=execution.started_at,
             request_id=execution.request_id,
             principal=context.principal,
             session=context.session,
             transport=context.transport,
-            result=result,
+            result=execution.result,
         )
 
     async def wait_idle(self) -> None:
@@ -153,6 +136,11 @@ class Inflight:
             if self._idle is None:
                 self._idle = trio.Event()
             await self._idle.wait()
+
+
+def _output_bytes(execution: Execution) -> int:
+    result = execution.result
+    return 0 if result is None or result.data_json is None else len(result.data_json)
 
 
 def _owns(owner: AgentContext | None, execution: Execution) -> bool:

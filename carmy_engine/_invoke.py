@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -64,7 +65,9 @@ class Invoker:
             if tool.context_parameter is not None:
                 arguments[tool.context_parameter] = execution.context()
             if tool.is_async:
-                value = await self._on_loop(tool, arguments, execution)
+                assert execution.scope is not None
+                execution.starts()
+                value = await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
             else:
                 value = await self._in_thread(tool, arguments, execution)
             return Ending(tool.render(value))
@@ -82,15 +85,11 @@ class Invoker:
             told, origin = as_agent_error(error, f"the tool {tool.spec.name}", expose=self.expose)
             return Ending(error=sendable(told), exception=origin, crashed=told is not origin)
 
-    async def _on_loop(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Any:
-        """A coroutine function, in the caller's task."""
-        assert execution.scope is not None
-        execution.starts()
-        return await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
-
-    async def _in_thread(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Any:
+    def _in_thread(
+        self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution
+    ) -> Coroutine[Any, Any, Any]:
         """A plain function, in a worker thread."""
         execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.starts)
         if self._threads.busy:
             execution.waits()
-        return await self._threads.run(thread)
+        return self._threads.run(thread)

@@ -7,7 +7,7 @@ sinks → last event. The first step that fails decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -27,17 +27,19 @@ from ._model.result import Outcome
 from ._registry import Registered, Registry
 from ._reservations import Reservations, identity_of
 from ._result import ExecutionResult
-from .abc import Policy
 from .codec import invalid_request
 from .errors import AgentError
+
+
+_YIELD_SECONDS = 0.01
+"""Between two trips through the scheduler. Far below what a person or a deadline notices."""
 
 
 class Pipeline:
     """Takes one request through all steps.
 
     Attributes:
-        registry: Step *lookup*.
-        policies: Step *policies*, the confirmation policy first.
+        registry: Steps *lookup* and *policies*.
         inflight: Step *capacity*.
         reservations: Steps *reservation* and *record*.
         invoker: Steps *tool* and *output*.
@@ -50,7 +52,6 @@ class Pipeline:
         self,
         *,
         registry: Registry,
-        policies: Sequence[Policy],
         inflight: Inflight,
         reservations: Reservations,
         invoker: Invoker,
@@ -59,13 +60,13 @@ class Pipeline:
         now: Callable[[], float],
     ) -> None:
         self.registry = registry
-        self.policies = tuple(policies)
         self.inflight = inflight
         self.reservations = reservations
         self.invoker = invoker
         self.finisher = finisher
         self.background = background
         self.now = now
+        self._yield_at = 0.0
 
     async def run(
         self, request: ExecutionRequest, caller: Caller, listener: Listener | None = None
@@ -81,13 +82,13 @@ class Pipeline:
         found: Registered | None = None
         try:
             found = self.registry.find(request.tool, caller.only)
-            for policy in self.policies:
+            for policy in found.policies:
                 policy.check(caller.context, found.spec)
             identity = identity_of(request.request_id, caller.context)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             raw = _json_arguments(request)
             arguments = found.tool.parse(raw)
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await self._checkpoint()
             self.inflight.admit(execution)
         except AgentError as refusal:
             return self.finisher.finish(execution, found and found.spec, Ending(error=refusal, exception=refusal))
@@ -101,6 +102,19 @@ class Pipeline:
             return await self._run_admitted(found, arguments, raw, request, identity, execution)
         finally:
             self.inflight.dismiss(execution)
+
+    async def _checkpoint(self) -> None:
+        """Stop here if the caller is cancelled; now and then let other tasks run.
+
+        Quick tools never wait, so a loop over `execute` would otherwise hold the event loop for as long as it goes on. A trip
+        through the scheduler for every call would cost as much as the rest of the call.
+        """
+        now = self.now()
+        if now >= self._yield_at:
+            self._yield_at = now + _YIELD_SECONDS
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _run_admitted(
         self,
@@ -131,7 +145,10 @@ class Pipeline:
             return self.finisher.replay(execution, found.spec, ending)
         if ending is None:
             ending = self._cut_off(execution, found)
-        ending = await self._settle(found, identity if reserved else None, execution, ending)
+        if execution.started and execution.listener is not None:
+            execution.listener.tool_completed(execution, ok=ending.error is None)
+        if reserved or execution.thread is not None:
+            ending = await self._settle(found, identity if reserved else None, execution, ending)
         result = self.finisher.finish(execution, found.spec, ending)
         if execution.gone:
             await trio.lowlevel.checkpoint_if_cancelled()  # the caller's own cancel goes on its way
@@ -154,8 +171,6 @@ class Pipeline:
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
     ) -> Ending:
         """Leave under the request_id what this ending leaves: at once, or when an abandoned thread has ended."""
-        if execution.started and execution.listener is not None:
-            execution.listener.tool_completed(execution, ok=ending.error is None)
         if _left_thread(execution):
             self.background.start_soon(self._outlive, found, identity, execution, ending)
         elif identity is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import trio
 
 from ._context import AgentContext
 from ._model.spec import ToolSpec
-from .abc import Policy
 from .errors import AgentError
 
 
@@ -97,8 +95,3 @@ class RateLimit:
             if now < self._windows[key][0] and len(self._windows) < self.MAX_WINDOWS:
                 break
             del self._windows[key]
-
-
-def is_visible(policies: Sequence[Policy], context: AgentContext, spec: ToolSpec) -> bool:
-    """Whether a caller sees the tool in its catalog."""
-    return all(policy.is_listed(context, spec) for policy in policies)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ._compiled import CompiledTool
+from ._context import AgentContext
 from ._model.spec import Catalog, PublicSpec, ToolSpec
+from ._policy import SafePolicy
 from ._turns import Turn
+from .abc import Policy
 from .errors import AgentError, StartupError
 
 _MOST_COMPARED = 500
@@ -25,11 +28,13 @@ class Registered:
         spec: Its properties.
         turn: Its exclusive slot, None when it is parallel-safe.
         timeout: The smaller of its own limit and the engine's, in seconds.
+        policies: What a call has to pass: the confirmation policy first, if the tool needs it, then the application's.
     """
 
-    __slots__ = ("spec", "timeout", "tool", "turn")
+    __slots__ = ("policies", "spec", "timeout", "tool", "turn")
 
-    def __init__(self, tool: CompiledTool, engine_timeout: float) -> None:
+    def __init__(self, tool: CompiledTool, engine_timeout: float, policies: tuple[Policy, ...]) -> None:
+        self.policies = (SafePolicy(), *policies) if tool.spec.needs_confirmation else policies
         self.tool = tool
         self.spec = tool.spec
         self.turn = None if tool.spec.parallel_safe else Turn(tool.spec.name, tool.spec.max_waiting)
@@ -42,24 +47,35 @@ class Registry:
     Args:
         tools: In any order.
         engine_timeout: The engine's default limit, in seconds.
+        policies: The application's, in order.
 
     Raises:
         StartupError: ``DUPLICATE_TOOL`` for each name that is taken twice.
     """
 
-    def __init__(self, tools: Iterable[CompiledTool], engine_timeout: float) -> None:
+    def __init__(
+        self, tools: Iterable[CompiledTool], engine_timeout: float, policies: Sequence[Policy] = ()
+    ) -> None:
         self._tools: dict[str, Registered] = {}
         problems = []
         for tool in tools:
             if tool.spec.name in self._tools:
                 problems.append(AgentError.standard("DUPLICATE_TOOL", f"two tools are named {tool.spec.name!r}"))
-            self._tools[tool.spec.name] = Registered(tool, engine_timeout)
+            self._tools[tool.spec.name] = Registered(tool, engine_timeout, tuple(policies))
         if problems:
             raise StartupError(problems)
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
 
     def __len__(self) -> int:
         return len(self._tools)
+
+    def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
+        """The names that a caller may use, sorted: what is listed and what can be called follow one rule."""
+        return tuple(
+            name
+            for name in sorted(self._tools if only is None else only)
+            if all(policy.is_listed(context, self._tools[name].spec) for policy in self._tools[name].policies)
+        )
 
     @property
     def specs(self) -> Mapping[str, ToolSpec]:

@@ -53,6 +53,7 @@ class Reservations:
 
     def __init__(self, store: IdempotencyStore) -> None:
         self._store = store
+        self._never_waits: bool = getattr(store, "never_waits", False)
 
     async def reserve(
         self, identity: Identity, execution: Execution, request: ExecutionRequest, arguments: bytes
@@ -108,6 +109,9 @@ class Reservations:
         else:
             step = self._store.release(identity, execution.id)
         try:
+            if self._never_waits:
+                await step
+                return ending
             with grace(STORE_SECONDS) as limit:
                 await step
         except Exception:  # a guard round the host's store

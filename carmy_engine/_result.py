@@ -11,56 +11,34 @@ from ._model.result import ExecutionStatus, NextAction, status_of
 from .errors import AgentError
 
 
-class ExecutionResult:
-    """The outcome of one execution, as its caller sees it.
+class ExecutionResult(msgspec.Struct, kw_only=True, eq=False):
+    """The outcome of one execution, as its caller sees it. Read it; do not change it.
 
     Attributes:
         execution_id: The execution that produced the answer (of the first run, on a replay).
-        status: How it ended.
         data_json: The output as JSON bytes; None unless it completed.
         error: The error; None if it completed.
         replayed: The tool did not run: this is the stored answer to an earlier request with the same request_id.
         exception: In process only: what the tool raised.
         duration_ms: From the reservation to the end, waiting included. 0 for refusals and replays.
         cacheable: The caller may reuse this result.
-        next_actions: What the caller can do next, as `NextAction`.
+        next_actions: What the caller can do next.
     """
 
-    __slots__ = (
-        "_data",
-        "cacheable",
-        "data_json",
-        "duration_ms",
-        "error",
-        "exception",
-        "execution_id",
-        "next_actions",
-        "replayed",
-        "status",
-    )
+    execution_id: str
+    data_json: bytes | None = None
+    error: ErrorInfo | None = None
+    replayed: bool = False
+    exception: BaseException | None = None
+    duration_ms: float = 0.0
+    cacheable: bool = False
+    next_actions: tuple[NextAction, ...] = ()
+    _data: Any = msgspec.UNSET
 
-    def __init__(
-        self,
-        *,
-        execution_id: str,
-        data_json: bytes | None = None,
-        error: ErrorInfo | None = None,
-        replayed: bool = False,
-        exception: BaseException | None = None,
-        duration_ms: float = 0.0,
-        cacheable: bool = False,
-        next_actions: tuple[NextAction, ...] = (),
-    ) -> None:
-        self.execution_id = execution_id
-        self.status = ExecutionStatus.COMPLETED if error is None else status_of(error)
-        self.data_json = data_json
-        self.error = error
-        self.replayed = replayed
-        self.exception = exception
-        self.duration_ms = duration_ms
-        self.cacheable = cacheable
-        self.next_actions = next_actions
-        self._data: Any = msgspec.UNSET
+    @property
+    def status(self) -> ExecutionStatus:
+        """How it ended."""
+        return status_of(self.error)
 
     @property
     def data(self) -> Any:
@@ -79,15 +57,7 @@ class ExecutionResult:
         """The same result for keeping: an exception holds the frames of its traceback, and all they refer to."""
         if self.exception is None:
             return self
-        return ExecutionResult(
-            execution_id=self.execution_id,
-            data_json=self.data_json,
-            error=self.error,
-            replayed=self.replayed,
-            duration_ms=self.duration_ms,
-            cacheable=self.cacheable,
-            next_actions=self.next_actions,
-        )
+        return msgspec.structs.replace(self, exception=None)
 
     def __repr__(self) -> str:
         outcome = self.error.code if self.error is not None else "ok"

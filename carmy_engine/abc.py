@@ -5,7 +5,7 @@ Implementations need not inherit from these; having the methods is enough.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -29,8 +29,8 @@ class Executor(Protocol):
     Trusted context is bound to an executor and never passed with a request.
     """
 
-    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
-        """Run one request to its end.
+    def execute(self, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
+        """Run one request to its end (an ``async def``, or a function that returns a coroutine).
 
         Returns a result for every outcome a tool can have.
 
@@ -124,6 +124,9 @@ class IdempotencyStore(Protocol):
 
     The published contract suite is `carmy_engine.testing.check_store`. Any exception of a method other than
     `StoreFull` becomes ``STORE_ERROR``. Every method is atomic under cancellation: it happened or it did not.
+
+    A store whose methods never wait may set ``never_waits = True``: recording the end of an execution is then spared
+    the shield that protects it from the caller's cancel.
     """
 
     async def reserve(self, reservation: Reservation) -> Reservation | None:

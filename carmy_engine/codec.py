@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ._events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
-from ._model.result import NextAction
+from ._model.result import ExecutionStatus, NextAction
 from ._result import ExecutionResult
 from .errors import AgentError
 
@@ -95,7 +95,9 @@ def duplicate_key(data: bytes) -> str | None:
     return None
 
 
-_PLAIN_SUCCESS = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')
+_PLAIN_AGENT = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')
+
+_FAILURE_HEAD = {status: f'","status":"{status.value}","error":'.encode() for status in ExecutionStatus}
 
 
 def answer_body(result: ExecutionResult, *, replayed: bool = False, duration: bool = False) -> bytes:
@@ -106,21 +108,21 @@ def answer_body(result: ExecutionResult, *, replayed: bool = False, duration: bo
         replayed: Add the member ``replayed`` (frames and last events have it, HTTP uses a header).
         duration: Add the member ``duration_ms``.
     """
+    parts = [b'{"execution_id":"', result.execution_id.encode()]
     if result.error is None:
-        outcome = b'"data":' + (result.data_json or b"null")
+        parts += b'","status":"completed","data":', result.data_json or b"null"
     else:
-        outcome = b'"error":' + msgspec.json.encode(result.error)
+        parts += _FAILURE_HEAD[result.status], msgspec.json.encode(result.error)
     if result.next_actions:
-        agent = b',"_agent":' + msgspec.json.encode(_Agent(result.cacheable, result.next_actions))
+        parts += b',"_agent":', msgspec.json.encode(_Agent(result.cacheable, result.next_actions))
     else:
-        agent = _PLAIN_SUCCESS[result.cacheable]
-    extra = b""
+        parts.append(_PLAIN_AGENT[result.cacheable])
     if replayed:
-        extra += b',"replayed":true' if result.replayed else b',"replayed":false'
+        parts.append(b',"replayed":true' if result.replayed else b',"replayed":false')
     if duration:
-        extra += b',"duration_ms":%.3f' % result.duration_ms
-    head = f'{{"execution_id":"{result.execution_id}","status":"{result.status.value}",'.encode()
-    return b"".join((head, outcome, agent, extra, b"}"))
+        parts.append(b',"duration_ms":%.3f' % result.duration_ms)
+    parts.append(b"}")
+    return b"".join(parts)
 
 
 class _Agent(msgspec.Struct, frozen=True):

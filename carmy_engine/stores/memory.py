@@ -39,6 +39,8 @@ class MemoryStore:
         clock: Unix seconds; for tests.
     """
 
+    never_waits = True
+
     def __init__(
         self,
         *,
@@ -54,6 +56,7 @@ class MemoryStore:
         self._entries: dict[Identity, Reservation] = {}
         self._completed: OrderedDict[Identity, int] = OrderedDict()  # oldest completion first → bytes
         self._bytes = 0
+        self._next_expiry = float("inf")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -79,6 +82,8 @@ class MemoryStore:
             entry, state=ReservationState.COMPLETED, outcome=outcome, finished_at=finished_at, cause=None
         )
         size = len(outcome.data_json or b"")
+        if not self._completed:
+            self._next_expiry = finished_at + self._retention
         self._completed[identity] = size
         self._bytes += size
         return True
@@ -118,11 +123,10 @@ class MemoryStore:
 
     def _sweep(self) -> None:
         """Drop completed entries past their retention; they are in the order of their completion."""
-        oldest_kept = self._clock() - self._retention
-        while self._completed:
-            identity = next(iter(self._completed))
-            finished = self._entries[identity].finished_at
-            if finished is None or finished > oldest_kept:
-                return
+        now = self._clock()
+        while now >= self._next_expiry:
+            identity, size = self._completed.popitem(last=False)
             del self._entries[identity]
-            self._bytes -= _ENTRY_BYTES + self._completed.popitem(last=False)[1]
+            self._bytes -= _ENTRY_BYTES + size
+            oldest = self._entries[next(iter(self._completed))].finished_at if self._completed else None
+            self._next_expiry = float("inf") if oldest is None else oldest + self._retention
