@@ -102,11 +102,8 @@ class App:
             raise DeclarationError(
                 f"application {self.name!r} has state of type {_type_name(key)} already; wrap one of the two in a type of its own"
             )
-        with contextlib.suppress(
-            TypeError
-        ):  # not everything that can be annotated can be checked: list[int], protocols
-            if not isinstance(value, key):
-                raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, as as_type says")
+        if not _may_be(value, key):
+            raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, as as_type says")
         self._state[key] = value
         return self
 
@@ -289,6 +286,13 @@ def conventional(
     made = App(settings.name, settings=settings)
     made._registered = registered
     return made
+
+
+def _may_be(value: object, key: Any) -> bool:
+    try:
+        return isinstance(value, key)
+    except TypeError:  # not everything that can be annotated can be checked: list[int], most protocols
+        return True
 
 
 def _type_name(type_: Any) -> str:

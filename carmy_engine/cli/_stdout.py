@@ -28,7 +28,8 @@ def claimed_stdout() -> Iterator[Out]:
     real = os.dup(1)
     try:
         _point_to_stderr()
-        yield lambda data: _write(real, data)
+        with contextlib.redirect_stdout(sys.stderr):  # in order with it, and wherever somebody has pointed sys.stdout
+            yield lambda data: _write(real, data)
         with contextlib.suppress(OSError):  # a closed standard error
             sys.stdout.flush()
     finally:

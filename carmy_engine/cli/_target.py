@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
@@ -129,7 +130,8 @@ def _app_in(module: ModuleType, where: str, name: str | None) -> App:
         return next(iter(apps.values()))
 
     def defined() -> list[ToolDeclaration]:
-        return [tool for tool in declared() if tool.function.__module__ == module.__name__]
+        own = vars(module)
+        return [tool for tool in declared() if getattr(inspect.unwrap(tool.function), "__globals__", None) is own]
 
     if not defined():
         raise UsageError(f"{where} defines neither an App nor a function declared with @tool")

@@ -1,0 +1,110 @@
+"""Runs the tools of agents on trio.
+
+A map of the package, from the outside in:
+
+- `tool`, `State`, `Arg`: declare tools (`_declare`, `_signature`, `_schema`, `_arguments`, `_output`).
+- `App`, `app`: put tools together with what they need; settings from code, environment and file (`_app`, `_config`).
+- `Engine`, `BoundEngine`, `open_engine`: run them (`_engine`, `_pipeline` and what the pipeline calls, step by step).
+- `ExecutionRequest`, `ExecutionResult`, the events, `AgentContext`: what goes in and what comes out (`_model`, `_context`).
+- `AgentError`, `CarmyError` and its kinds: outcomes, and broken promises (`errors`).
+- `abc`: the seams for policies, sinks, stores, authenticators and transports. `codec`: the JSON all transports share.
+- `carmy_engine.cli`: the command. Transports live in packages of their own (`carmy_http`), found by entry point.
+"""
+
+from __future__ import annotations
+
+from . import abc, codec
+from ._app import App, app
+from ._authenticate import BearerTokens
+from ._context import AgentContext, Cancellation, Progress
+from ._declare import Arg, State, tool
+from ._engine import BoundEngine, Engine, EngineStatistics, open_engine
+from ._events import (
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionStarted,
+    ToolCompleted,
+    ToolProgress,
+    ToolStarted,
+    ToolWaiting,
+)
+from ._grace import grace
+from ._inflight import ExecutionSummary
+from ._model.cause import Cause
+from ._model.effect import Confirmation, Effect
+from ._model.error import ErrorCategory, ErrorInfo
+from ._model.record import ExecutionRecord
+from ._model.request import ExecutionRequest
+from ._model.result import ExecutionStatus, NextAction
+from ._model.spec import Catalog, PublicSpec, ToolSpec
+from ._policy import RateLimit, RequireToolPermission, SafePolicy
+from ._result import ExecutionResult
+from ._settings import HttpSettings, Settings, StoreSettings
+from ._sinks import MemorySink
+from ._version import __version__
+from .errors import (
+    AgentError,
+    CarmyError,
+    ClosedError,
+    ConfigurationError,
+    DeclarationError,
+    OutcomeUnknownError,
+    StartupError,
+)
+from .stores.memory import MemoryStore
+
+__all__ = [
+    "AgentContext",
+    "AgentError",
+    "App",
+    "Arg",
+    "BearerTokens",
+    "BoundEngine",
+    "Cancellation",
+    "CarmyError",
+    "Catalog",
+    "Cause",
+    "ClosedError",
+    "ConfigurationError",
+    "Confirmation",
+    "DeclarationError",
+    "Effect",
+    "Engine",
+    "EngineStatistics",
+    "ErrorCategory",
+    "ErrorInfo",
+    "ExecutionCompleted",
+    "ExecutionEvent",
+    "ExecutionRecord",
+    "ExecutionRequest",
+    "ExecutionResult",
+    "ExecutionStarted",
+    "ExecutionStatus",
+    "ExecutionSummary",
+    "HttpSettings",
+    "MemorySink",
+    "MemoryStore",
+    "NextAction",
+    "OutcomeUnknownError",
+    "Progress",
+    "PublicSpec",
+    "RateLimit",
+    "RequireToolPermission",
+    "SafePolicy",
+    "Settings",
+    "StartupError",
+    "State",
+    "StoreSettings",
+    "ToolCompleted",
+    "ToolProgress",
+    "ToolSpec",
+    "ToolStarted",
+    "ToolWaiting",
+    "__version__",
+    "abc",
+    "app",
+    "codec",
+    "grace",
+    "open_engine",
+    "tool",
+]

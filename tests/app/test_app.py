@@ -1,0 +1,247 @@
+"""Applications: what is added to them, what they refuse, and how they open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import carmy_engine
+from carmy_engine import (
+    App,
+    ConfigurationError,
+    DeclarationError,
+    ExecutionRequest,
+    MemorySink,
+    MemoryStore,
+    RateLimit,
+    RequireToolPermission,
+    Settings,
+    StartupError,
+    State,
+    tool,
+)
+from carmy_engine import _app as app_module
+
+
+class Database:
+    def __init__(self, rows: int = 3) -> None:
+        self.rows = rows
+
+
+class Recording(Database):
+    pass
+
+
+@tool(effect="read", register=False)
+async def count(db: State[Database], at_least: int = 0) -> int:
+    """Count the rows."""
+    return max(db.rows, at_least)
+
+
+@tool(effect="none", name="count", register=False)
+async def other_count() -> int:
+    return 0
+
+
+@tool(effect="none", name="not a name", register=False)
+async def misnamed() -> int:
+    return 0
+
+
+@pytest.fixture
+def _conventional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory and an environment without settings."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("CARMY_CONFIG", "CARMY_NAME", "CARMY_TIMEOUT_SECS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+async def test_an_application_opens_as_an_engine() -> None:
+    """What was added in a chain is there in the engine, and calls reach the tool with its state."""
+    app = App("shop", timeout=5).add(count).state(Database(7))
+    async with app.open() as engine:
+        assert engine.name == "shop"
+        assert engine.settings.timeout_secs == 5
+        result = await engine.execute(ExecutionRequest(tool="count"))
+    assert result.unwrap() == 7
+
+
+async def test_declare_and_add_in_one() -> None:
+    """App.tool gives the function back as it was and adds it, with annotations of the enclosing function in reach."""
+    app = App("shop")
+
+    class Local:
+        pass
+
+    @app.tool(effect="none", description="Answers")
+    async def ping(local: State[Local]) -> str:
+        return "pong"
+
+    assert await ping(Local()) == "pong"
+    async with app.state(Local()).open() as engine:
+        assert (await engine.execute(ExecutionRequest(tool="ping"))).unwrap() == "pong"
+        assert [spec.description for spec in (await engine.catalog()).tools] == ["Answers"]
+
+
+async def test_every_problem_is_reported_at_once() -> None:
+    """Opening lists bad names, missing state and duplicates of all tools together."""
+    app = App("shop").add(count, other_count, misnamed)
+    with pytest.raises(StartupError) as caught:
+        async with app.open():
+            pytest.fail("it opened")
+    assert sorted(problem.code for problem in caught.value.problems) == [
+        "DUPLICATE_TOOL",
+        "INVALID_TOOL_NAME",
+        "MISSING_STATE",
+    ]
+    assert [str(problem) for problem in app.check()] == [str(problem) for problem in caught.value.problems]
+    assert "test_app.py" in str(caught.value)
+
+
+async def test_the_same_tool_twice_is_a_duplicate() -> None:
+    """Adding a tool twice is reported, and with the places."""
+    (problem,) = App("shop").add(other_count, other_count).check()
+    assert "2 tools are named 'count'" in str(problem)
+
+
+def test_check_includes_the_store() -> None:
+    """A store that this installation does not have is among the problems."""
+    app = App("shop").add(count).store("paper:here")
+    assert [type(problem).__name__ for problem in app.check()] == ["AgentError", "ConfigurationError"]
+
+
+def test_nothing_wrong_is_an_empty_list() -> None:
+    """An application that can start has no problems."""
+    assert App("shop").add(other_count).check() == []
+
+
+async def test_state_is_found_by_the_exact_type() -> None:
+    """An object of a subclass satisfies State[Base] only when it is added as Base."""
+    with pytest.raises(StartupError, match="MISSING_STATE"):
+        async with App("shop").add(count).state(Recording()).open():
+            pytest.fail("it opened")
+    async with App("shop").add(count).state(Recording(), as_type=Database).open() as engine:
+        assert (await engine.execute(ExecutionRequest(tool="count"))).unwrap() == 3
+
+
+def test_state_that_cannot_be_meant() -> None:
+    """Two objects for one type, and an object that is not of its type, are refused at once."""
+    with pytest.raises(DeclarationError, match="has state of type Database already"):
+        App("shop").state(Database()).state(Database())
+    with pytest.raises(DeclarationError, match="str object is not a Database"):
+        App("shop").state("x", as_type=Database)
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "words"),
+    [
+        ("add", print, "declared as a tool"),
+        ("add", 3, "not a tool"),
+        ("policy", object(), "object object is not a policy for application 'shop': it needs check"),
+        ("sink", 3, "int object is not a sink"),
+        ("store", 3, "int object is not a store"),
+        ("authenticate", "token", "str object is not an authenticator"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_it_is_added(method: str, value: object, words: str) -> None:
+    """Adding something of a wrong kind is refused at that line, saying what it needs."""
+    with pytest.raises(DeclarationError, match=words):
+        getattr(App("shop"), method)(value)
+
+
+def test_there_is_one_authenticator_and_one_check_of_a_name() -> None:
+    """A second authenticator or a second check of one name would silently replace the first, so it is refused."""
+    app = App("shop").authenticate(lambda credentials: None).ready("database", lambda: True)
+    with pytest.raises(DeclarationError, match="authenticator already"):
+        app.authenticate(lambda credentials: None)
+    with pytest.raises(DeclarationError, match="'database' already"):
+        app.ready("database", lambda: True)
+    with pytest.raises(DeclarationError, match="not a readiness check"):
+        app.ready("cache", "soon")  # type: ignore[arg-type] # on purpose
+
+
+async def test_policies_sinks_and_checks_reach_the_engine() -> None:
+    """The engine asks the added policies, tells the added sinks, and has the added readiness checks."""
+    sink = MemorySink()
+    app = App("shop").add(other_count).policy(RequireToolPermission()).policy(RateLimit(100, 60)).sink(sink)
+    app.store(MemoryStore()).ready("database", lambda: True)
+    async with app.open() as engine:
+        refused = await engine.execute(ExecutionRequest(tool="count"))
+        assert list(engine.ready_checks) == ["database"]
+    assert refused.error is not None
+    assert refused.error.code == "FORBIDDEN"
+    assert [record.error_code for record in sink.newest()] == ["FORBIDDEN"]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nowhere", "store.url must be a scheme, a colon"),
+        ("memory:x", "takes nothing after the colon"),
+        ("paper:here", "no store 'paper' \\(it has: memory"),
+    ],
+)
+async def test_store_urls(url: str, words: str) -> None:
+    """A store's URL that means nothing here is refused when the application opens."""
+    with pytest.raises(ConfigurationError, match=words):
+        async with App("shop").store(url).open():
+            pytest.fail("it opened")
+
+
+async def test_an_application_can_be_opened_again() -> None:
+    """Each opening makes a fresh engine; settings given to it hold for that run alone."""
+    app = App("shop").add(other_count).store("memory:")
+    async with app.open(settings=Settings(name="once")) as engine:
+        assert engine.name == "once"
+    async with app.open() as engine:
+        assert engine.name == "shop"
+
+
+def test_an_explicit_application_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """App(...) looks at no file and no variable."""
+    (tmp_path / "carmy.toml").write_text("this is not TOML")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CARMY_TIMEOUT_SECS", "1")
+    assert App("shop").settings == Settings(name="shop")
+
+
+@pytest.mark.usefixtures("_conventional")
+def test_a_conventional_application_reads_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """app() takes the file and the environment, and what the program says wins."""
+    (tmp_path / "carmy.toml").write_text("name = 'file'\ntimeout_secs = 2\n")
+    assert carmy_engine.app().name == "file"
+    monkeypatch.setenv("CARMY_NAME", "environment")
+    assert carmy_engine.app().settings == Settings(name="environment", timeout_secs=2)
+    assert carmy_engine.app("code", timeout=3).settings == Settings(name="code", timeout_secs=3)
+
+
+@pytest.mark.usefixtures("_conventional")
+def test_a_wrong_setting_stops_a_conventional_application(tmp_path: Path) -> None:
+    """app() raises for settings that cannot be meant."""
+    (tmp_path / "carmy.toml").write_text("nmae = 'file'\n")
+    with pytest.raises(ConfigurationError, match="did you mean name"):
+        carmy_engine.app()
+
+
+@pytest.mark.usefixtures("_conventional")
+async def test_a_conventional_application_has_every_registered_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """app() serves what was declared before or after it, each tool once, also one that was added by hand as well."""
+    known = carmy_engine._declare.declared()
+    monkeypatch.setattr(app_module, "declared", lambda: carmy_engine._declare.declared()[len(known) :])
+    app = carmy_engine.app("shop")
+
+    @tool(effect="none")
+    async def registered() -> int:
+        return 1
+
+    @tool(effect="none")
+    async def added() -> int:
+        return 2
+
+    @tool(effect="none", register=False)
+    async def hidden() -> int:
+        return 3
+
+    async with app.add(added).open() as engine:
+        assert [spec.name for spec in (await engine.catalog()).tools] == ["added", "registered"]

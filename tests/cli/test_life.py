@@ -1,0 +1,158 @@
+"""Serving processes: the line that says where, calls over the network, signals and the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from carmy_engine import App, Engine
+from carmy_engine._life import descendants, serve
+
+from .conftest import running_server
+
+CARMY = (sys.executable, "-c", "from carmy_engine.cli import main; main()")
+
+
+async def carmy(*words: str) -> tuple[int, Any]:
+    done = await trio.run_process([*CARMY, *words], capture_stdout=True, capture_stderr=True, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+
+@pytest.fixture
+def told(directory: Path) -> Path:
+    """A named pipe through which a tool of `slow.py` tells that it runs."""
+    os.mkfifo(directory / "told")
+    return directory / "told"
+
+
+async def word(told: Path) -> str:
+    return await trio.to_thread.run_sync(told.read_text, abandon_on_cancel=True)
+
+
+@pytest.mark.usefixtures("directory")
+async def test_serve_call_and_stop() -> None:
+    """serve says where it listens, call --url gets an answer from it, and SIGTERM ends it with 0."""
+    with trio.fail_after(30):
+        async with running_server(*CARMY, "serve", "slow.py", "--address", "127.0.0.1:0") as server:
+            assert server.url.startswith("http://127.0.0.1:")
+            code, answer = await carmy("call", "sleep", '{"seconds": 0}', "--url", server.url, "--request-id", "a")
+            assert (code, answer["data"]) == (0, "slept")
+            code, answer = await carmy("call", "sleep", '{"seconds": "soon"}', "--url", server.url)
+            assert (code, answer["error"]["code"]) == (1, "INVALID_ARGUMENTS")
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.process.wait() == 0
+
+
+async def test_running_calls_are_finished_first(told: Path) -> None:
+    """The first signal lets a running call end; its caller gets the answer, and the process ends with 0."""
+    with trio.fail_after(30):
+        async with (
+            running_server(sys.executable, "slow.py", "serve", "--address", "127.0.0.1:0") as server,
+            trio.open_nursery() as nursery,
+        ):
+            answers: list[Any] = []
+
+            async def call() -> None:
+                answers.append(await carmy("call", "sleep", '{"seconds": 1}', "--url", server.url))
+
+            nursery.start_soon(call)
+            assert await word(told) == "sleeping"
+            server.process.send_signal(signal.SIGINT)
+            assert await server.process.wait() == 0
+    ((code, answer),) = answers
+    assert (code, answer["data"]) == (0, "slept")
+
+
+async def test_the_second_signal_ends_everything_at_once(told: Path) -> None:
+    """A second signal ends the process and its children although a tool holds the event loop."""
+    with trio.fail_after(30):
+        async with (
+            running_server(*CARMY, "slow.py", "--address", "127.0.0.1:0") as server,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(carmy, "call", "spin", "--url", server.url)
+            child = int(await word(told))
+            # Two different ones: equal signals become one when the process has not seen the first yet.
+            server.process.send_signal(signal.SIGINT)
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.process.wait() == 128 + signal.SIGTERM
+    assert not _is_running(child)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.usefixtures("directory")
+async def test_an_address_that_is_taken() -> None:
+    """A server that cannot listen says on which address and why, and ends with 1."""
+    with socket.socket() as taken, trio.fail_after(30):
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = await carmy("serve", "slow.py", "--address", address)
+    assert code == 1
+    assert address in said
+    assert "Address already in use" in said
+    assert "Traceback" not in said
+
+
+def test_descendants_are_children_and_theirs() -> None:
+    """A process's descendants include those of its children."""
+    child = subprocess.Popen(["sh", "-c", "sleep 1000 & echo started; wait"], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"started\n"
+        found = descendants(os.getpid())
+        assert found[0] == child.pid or child.pid in found
+        assert len(descendants(child.pid)) == 1
+    finally:
+        for pid in [*descendants(child.pid), child.pid]:
+            os.kill(pid, signal.SIGKILL)
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+async def test_a_transport_that_returns_by_itself_ends_the_engine() -> None:
+    """When a transport's input ends, the engine is shut down as after a signal."""
+    lines: list[str] = []
+
+    async def transport(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
+        task_status.started("pipe listening on nothing")
+
+    async with App("short").open() as engine:
+        with trio.fail_after(5):
+            await serve(engine, transport, announce=lines.append)
+        assert engine.stopped.is_set()
+    assert lines == ["pipe listening on nothing"]
+
+
+async def test_a_signal_drains(autojump_clock: trio.testing.MockClock) -> None:
+    """The first signal shuts the engine down, and a transport that does not return is cancelled soon after."""
+    lines: list[str] = []
+
+    async def transport(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
+        task_status.started("loop listening on nothing")
+        signal.raise_signal(signal.SIGTERM)
+        await engine.stopping.wait()
+        await trio.sleep_forever()
+
+    before = signal.getsignal(signal.SIGTERM)
+    async with App("stubborn").open() as engine:
+        await serve(engine, transport, announce=lines.append)
+        assert engine.stopped.is_set()
+    assert lines[1].startswith("stopping")
+    assert signal.getsignal(signal.SIGTERM) is before
