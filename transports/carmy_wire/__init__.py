@@ -1,0 +1,7 @@
+"""What the carriers of ``carmy-frames/1`` share.
+
+- `carmy_wire.protocol`: what the frames mean. No loop, no sockets, no clocks: bytes in, frames out.
+- `carmy_wire.driver`: what drives it, on trio, over any channel of messages (`trio.abc.Channel[bytes]`).
+
+A carrier (`carmy_stdio` is one) brings the channel and nothing else.
+"""

@@ -1,0 +1,140 @@
+"""Bodies back into what the engine gives in process: the inverse of `carmy_engine.codec`."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from carmy_engine import (
+    Catalog,
+    ErrorInfo,
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionResult,
+    ExecutionStarted,
+    NextAction,
+    PublicSpec,
+    ToolCompleted,
+    ToolProgress,
+    ToolStarted,
+    ToolWaiting,
+)
+from carmy_engine.codec import decode
+
+
+class _Agent(msgspec.Struct, frozen=True, kw_only=True):
+    cacheable: bool = False
+    next_actions: tuple[NextAction, ...] = ()
+
+
+_NO_AGENT = _Agent()
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error: ErrorInfo | None = None
+    agent: _Agent = msgspec.field(name="_agent", default=_NO_AGENT)
+    replayed: bool = False
+    duration_ms: float = 0.0
+
+
+class _Payload(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    tool: str = ""
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+    partial: msgspec.Raw | None = None
+    duration_ms: float = 0.0
+    waited_ms: float = 0.0
+    ok: bool = False
+
+
+class _Tools(msgspec.Struct, frozen=True, kw_only=True):
+    tools: tuple[PublicSpec, ...]
+
+
+_bodies = msgspec.json.Decoder(_Body)
+_payloads = msgspec.json.Decoder(_Payload)
+_catalogs = msgspec.json.Decoder(_Tools)
+_SIMPLE: dict[str, type[ExecutionStarted | ToolWaiting | ToolStarted]] = {
+    kind.kind: kind for kind in (ExecutionStarted, ToolWaiting, ToolStarted)
+}
+
+
+def parse_result(body: bytes, *, replayed: bool | None = None) -> ExecutionResult:
+    """The result in the body of an answer.
+
+    Args:
+        body: As `carmy_engine.codec.answer_body` writes it.
+        replayed: For transports that say it elsewhere; None takes the body's member.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``: it is not such a body.
+    """
+    found: _Body = decode(body, decoder=_bodies)
+    return ExecutionResult(
+        execution_id=found.execution_id,
+        data_json=bytes(found.data) if found.error is None else None,
+        error=found.error,
+        replayed=found.replayed if replayed is None else replayed,
+        duration_ms=found.duration_ms,
+        cacheable=found.agent.cacheable,
+        next_actions=found.agent.next_actions,
+    )
+
+
+def parse_event(kind: str, seq: int, body: bytes, tool: str) -> ExecutionEvent | None:
+    """The event of one kind, position and payload; None for kinds that we do not know.
+
+    Args:
+        kind: Such as ``tool.progress``.
+        seq: Its position.
+        body: As `carmy_engine.codec.event_body` writes it.
+        tool: The tool that was called; the last event does not repeat it.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``: it is not such a payload.
+    """
+    if kind == ExecutionCompleted.kind:
+        result = parse_result(body)
+        return ExecutionCompleted(seq=seq, execution_id=result.execution_id, tool=tool, result=result)
+    if kind not in _SIMPLE and kind not in (ToolProgress.kind, ToolCompleted.kind):
+        return None
+    found: _Payload = decode(body, decoder=_payloads)
+    name = found.tool or tool
+    if kind == ToolProgress.kind:
+        return ToolProgress(
+            seq=seq,
+            execution_id=found.execution_id,
+            tool=name,
+            progress=found.progress,
+            total=found.total,
+            message=found.message,
+            partial_json=None if found.partial is None else bytes(found.partial),
+        )
+    if kind == ToolCompleted.kind:
+        return ToolCompleted(
+            seq=seq,
+            execution_id=found.execution_id,
+            tool=name,
+            duration_ms=found.duration_ms,
+            waited_ms=found.waited_ms,
+            ok=found.ok,
+        )
+    return _SIMPLE[kind](seq=seq, execution_id=found.execution_id, tool=name)
+
+
+def parse_catalog(document: bytes) -> Catalog:
+    """The catalog in a document.
+
+    The document is rendered anew, as a server of this version does it, because a carrier may have escaped characters.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``: it is not such a document.
+    """
+    found: _Tools = decode(document, decoder=_catalogs)
+    rendered = msgspec.json.encode({"tools": found.tools})
+    return Catalog(tools=found.tools, document=rendered, version=hashlib.sha256(rendered).hexdigest())

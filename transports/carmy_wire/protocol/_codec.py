@@ -1,0 +1,234 @@
+"""Bytes to frames and back: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from typing import Any
+
+import msgspec
+
+from carmy_engine import AgentError, ErrorInfo
+from carmy_engine.codec import check_json, duplicate_key, invalid_request, refuse_undecodable
+
+from ._errors import RemoteProtocolError
+from ._frames import (
+    Answer,
+    Call,
+    Cancel,
+    Describe,
+    Event,
+    Help,
+    Id,
+    Limits,
+    Ping,
+    Ready,
+    Refusal,
+    Request,
+    ServerFrame,
+    Tools,
+)
+
+PROTOCOL = "carmy-frames/1"
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""Of one message to a server. Four times what HTTP takes: a line cannot be split over several requests."""
+
+_OPS: dict[str, type[Request]] = {
+    "call": Call,
+    "cancel": Cancel,
+    "tools": Tools,
+    "describe": Describe,
+    "ping": Ping,
+    "help": Help,
+}
+_DOES = {
+    "call": "run a tool; with stream, events come before the answer",
+    "cancel": "cancel a call of this connection (target) or any execution of yours (execution_id)",
+    "tools": "the catalog",
+    "describe": "one entry of the catalog",
+    "ping": "an empty answer",
+    "help": "this",
+}
+HELP = msgspec.json.encode(
+    {
+        "protocol": PROTOCOL,
+        "ops": [
+            {"op": op, "fields": list(frame.__struct_fields__[1:]), "does": _DOES[op]} for op, frame in _OPS.items()
+        ],
+    }
+)
+"""The result of ``help``."""
+
+_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_FIELDS = tuple({f'"{name}"'.encode() for frame in _OPS.values() for name in (*frame.__struct_fields__, "op")})
+_HEAD_ID = re.compile(rb'\s*\{\s*"id"\s*:\s*("(?:[^"\\\x00-\x1f]){0,256}"|-?[0-9]{1,20})\s*,')
+
+
+def encode(frame: Request | ServerFrame) -> bytes:
+    """The bytes of one message, without any character that some reader takes for a line's end."""
+    return one_line(msgspec.json.encode(frame))
+
+
+def one_line(document: bytes) -> bytes:
+    """The same JSON on one line.
+
+    CR and LF can only stand between tokens. The others (U+2028, U+2029, U+0085) are legal inside strings, but widely
+    used readers split there.
+    """
+    if b"\n" in document or b"\r" in document:
+        document = document.replace(b"\n", b" ").replace(b"\r", b" ")
+    if not document.isascii():
+        document = (
+            document.replace("\u2028".encode(), b"\\u2028")
+            .replace("\u2029".encode(), b"\\u2029")
+            .replace("\u0085".encode(), b"\\u0085")
+        )
+    return document
+
+
+def decode_request(message: bytes) -> Request:
+    """The request in one message, checked.
+
+    Raises:
+        RemoteProtocolError: It is none. Holds the one answer that it gets, with the id if that could be read.
+    """
+    try:
+        check_json(message)
+        request = _requests.decode(message)
+        _check(request, message)
+    except AgentError as error:
+        raise _refused(message, error) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _refused(message, _explained(message, error)) from None
+    return request
+
+
+def too_large(message: bytes) -> RemoteProtocolError:
+    """What a message over the limit gets; of it, only the beginning is needed."""
+    error = AgentError.standard(
+        "PAYLOAD_TOO_LARGE",
+        f"the message is larger than {MAX_MESSAGE_BYTES} bytes and was skipped",
+        details={"max_message_bytes": MAX_MESSAGE_BYTES},
+    )
+    head = _HEAD_ID.match(message[:512])
+    return _refusal(None if head is None else msgspec.json.decode(head[1]), error)
+
+
+def refused(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
+    """A request that was read, but is not allowed."""
+    return _refusal(request_id, error)
+
+
+def _check(request: Request, message: bytes) -> None:
+    if b"\\u" in message or any(message.count(name) > 1 for name in _FIELDS):
+        # Only then can a field be there twice: an escape may spell a name, and a second name may be a value.
+        twice = duplicate_key(message)
+        if twice is not None:
+            raise invalid_request(f"the field '{twice}' is there twice")
+    if isinstance(request, Call):
+        timeout_ms = request.timeout_ms
+        if timeout_ms is not None and not 0 < timeout_ms < math.inf:
+            raise invalid_request("timeout_ms must be a positive number of milliseconds")
+    elif isinstance(request, Cancel) and (request.target is None) == (request.execution_id is None):
+        raise invalid_request("cancel needs either 'target' or 'execution_id'")
+
+
+class _Probe(msgspec.Struct):
+    """As much of a bad request as an answer needs."""
+
+    id: Any = msgspec.UNSET
+    op: Any = msgspec.UNSET
+
+
+_probe = msgspec.json.Decoder(_Probe)
+
+
+def _read_id(message: bytes) -> Id | None:
+    """The id of a message that is not a valid request; None when it has none that could be told."""
+    try:
+        found = _probe.decode(message).id
+        if isinstance(found, bool) or not isinstance(found, str | int) or duplicate_key(message) == "id":
+            return None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
+        return None
+    return found
+
+
+def _explained(message: bytes, error: Exception) -> AgentError:
+    """In words of this protocol where msgspec's do not say what to do."""
+    try:
+        op = _probe.decode(message).op
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        op = None
+    if op is msgspec.UNSET:
+        return invalid_request("the field 'op' is missing")
+    if isinstance(op, str) and op not in _OPS:
+        near = difflib.get_close_matches(op[:32], _OPS, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        return AgentError.standard(
+            "UNKNOWN_OP", f"there is no such op{hint}; there are {', '.join(_OPS)}", details={"ops": list(_OPS)}
+        )
+    try:
+        refuse_undecodable(error)
+    except AgentError as told:
+        return told
+
+
+def _refused(message: bytes, error: AgentError) -> RemoteProtocolError:
+    return _refusal(_read_id(message), error)
+
+
+def _refusal(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
+    return RemoteProtocolError(error, encode(Refusal(id=request_id, error=error.info)))
+
+
+class _FromServer(msgspec.Struct, kw_only=True):
+    """Any frame of a server. Fields that we do not know are a newer server's."""
+
+    id: Id | None = None
+    event: str | None = None
+    seq: int = 0
+    data: msgspec.Raw | None = None
+    ok: bool | None = None
+    result: msgspec.Raw | None = None
+    error: ErrorInfo | None = None
+    protocol: str = ""
+    server: str = ""
+    tools: int = 0
+    tools_version: str = ""
+    limits: Limits = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=1)
+
+
+_answers = msgspec.json.Decoder(_FromServer)
+
+
+def decode_answer(message: bytes) -> ServerFrame:
+    """The server's frame in one message.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    try:
+        check_json(message)
+        frame = _answers.decode(message)
+    except AgentError as error:
+        raise RemoteProtocolError(error) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(invalid_request(f"not a frame of {PROTOCOL}: {error}")) from None
+    if frame.event == "ready" and frame.id is None:
+        return Ready(
+            protocol=frame.protocol,
+            server=frame.server,
+            tools=frame.tools,
+            tools_version=frame.tools_version,
+            limits=frame.limits,
+        )
+    if frame.id is not None and frame.event is not None and frame.data is not None:
+        return Event(id=frame.id, event=frame.event, seq=frame.seq, data=frame.data.copy())
+    if frame.id is not None and frame.ok is True and frame.result is not None:
+        return Answer(id=frame.id, result=frame.result.copy())
+    if frame.ok is False and frame.error is not None:
+        return Refusal(id=frame.id, error=frame.error)
+    raise RemoteProtocolError(invalid_request(f"not a frame of {PROTOCOL}: neither event nor answer"))

@@ -1,0 +1,202 @@
+"""One connection, seen from each of its ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+
+import msgspec
+
+from carmy_engine import AgentError, Catalog, ErrorInfo, ExecutionEvent
+from carmy_engine.codec import event_body, invalid_request
+
+from ._codec import HELP, MAX_MESSAGE_BYTES, PROTOCOL, decode_answer, decode_request, encode, refused, too_large
+from ._errors import LocalProtocolError, RemoteProtocolError
+from ._frames import Answer, Call, Event, Id, Limits, Ready, Refusal, Request, ServerFrame
+from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal
+
+DEFAULT_MAX_CALLS = 1000
+"""Unanswered calls on one connection; as many as an engine runs by default. Each may hold an answer in memory."""
+
+HELP_RESULT = HELP
+"""The result of ``help``, JSON."""
+
+
+class ServerConnection:
+    """The server's end.
+
+    Args:
+        max_calls: Calls beyond this are refused as ``OVERLOADED``.
+    """
+
+    def __init__(self, max_calls: int = DEFAULT_MAX_CALLS) -> None:
+        self.state = ServerState.STARTING
+        self._max_calls = max_calls
+        self._calls: dict[Id, CallState] = {}
+
+    @property
+    def calls(self) -> Collection[Id]:
+        """The calls that have no answer yet."""
+        return self._calls.keys()
+
+    def send_ready(self, server: str, catalog: Catalog) -> bytes:
+        """The first frame."""
+        self.state = SERVER.after(self.state, Signal.READY)
+        limits = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=self._max_calls)
+        return encode(
+            Ready(
+                protocol=PROTOCOL,
+                server=server,
+                tools=len(catalog.tools),
+                tools_version=catalog.version,
+                limits=limits,
+            )
+        )
+
+    def receive_message(self, message: bytes) -> Request:
+        """The request in a message. A `Call` counts as accepted: it must get one answer.
+
+        Raises:
+            RemoteProtocolError: It is not valid, or not allowed now. Send the reply and go on.
+            LocalProtocolError: The connection is not open.
+        """
+        self.state = SERVER.after(self.state, Signal.REQUEST)
+        if len(message) > MAX_MESSAGE_BYTES:
+            raise too_large(message)
+        request = decode_request(message)
+        # Whatever it asks for: two answers with one id could not be told apart.
+        if request.id in self._calls:
+            raise refused(request.id, invalid_request("a call with this id has not been answered yet; choose another"))
+        if isinstance(request, Call):
+            if len(self._calls) >= self._max_calls:
+                error = AgentError.standard(
+                    "OVERLOADED",
+                    f"{self._max_calls} calls of this connection have no answer yet, which is the limit",
+                    retry_after=1,
+                )
+                raise refused(request.id, error)
+            self._calls[request.id] = CallState.STREAMING if request.stream else CallState.PLAIN
+        return request
+
+    def receive_end(self) -> None:
+        """The client sends nothing more. Calls that were accepted are still to be answered."""
+        self.state = SERVER.after(self.state, Signal.END)
+        self._close_if_done()
+
+    def send_event(self, call: Id, event: ExecutionEvent) -> bytes:
+        """One event of a streaming call."""
+        self._calls[call] = CALL.after(self._state_of(call), Signal.EVENT)
+        return encode(Event(id=call, event=event.kind, seq=event.seq, data=msgspec.Raw(event_body(event))))
+
+    def send_answer(self, call: Id, result: bytes) -> bytes:
+        """The answer to a call (its id is free from now on) or to any other request; `result` is JSON."""
+        self._answered(call)
+        return encode(Answer(id=call, result=msgspec.Raw(result)))
+
+    def send_refusal(self, call: Id, error: ErrorInfo) -> bytes:
+        """The answer to a request that turned out not to be one; frees its id."""
+        self._answered(call)
+        return encode(Refusal(id=call, error=error))
+
+    def _state_of(self, call: Id) -> CallState:
+        try:
+            return self._calls[call]
+        except KeyError:
+            raise LocalProtocolError(f"there is no unanswered call {call!r}") from None
+
+    def _answered(self, request: Id) -> None:
+        self.state = SERVER.after(self.state, Signal.ANSWER)
+        state = self._calls.pop(request, None)
+        if state is not None:
+            CALL.after(state, Signal.ANSWER)
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if not self._calls and SERVER.allows(self.state, Signal.LAST_ANSWER):
+            self.state = SERVER.after(self.state, Signal.LAST_ANSWER)
+
+
+class ClientConnection:
+    """The client's end. It gives the ids itself: 1, 2, 3 ...
+
+    Attributes:
+        state: See `ClientState`.
+        ready: The server's first frame, once it has come.
+    """
+
+    def __init__(self) -> None:
+        self.state = ClientState.CONNECTING
+        self.ready: Ready | None = None
+        self._ids = itertools.count(1)
+        self._requests: dict[Id, CallState] = {}
+
+    @property
+    def unanswered(self) -> Collection[Id]:
+        """The requests that have no answer yet."""
+        return self._requests.keys()
+
+    def next_id(self) -> int:
+        """An id that is free."""
+        return next(self._ids)
+
+    def send(self, request: Request) -> bytes:
+        """The bytes of a request, which from now on waits for its answer.
+
+        Raises:
+            LocalProtocolError: The connection is not open, the id is taken, or the message is over the server's limit.
+        """
+        state = CLIENT.after(self.state, Signal.REQUEST)
+        assert self.ready is not None
+        if request.id in self._requests:
+            raise LocalProtocolError(f"the id {request.id!r} has no answer yet")
+        message = encode(request)
+        if len(message) > self.ready.limits.max_message_bytes:
+            raise LocalProtocolError(
+                f"the message has {len(message)} bytes; the server takes {self.ready.limits.max_message_bytes}"
+            )
+        self.state = state
+        streams = isinstance(request, Call) and request.stream
+        self._requests[request.id] = CallState.STREAMING if streams else CallState.PLAIN
+        return message
+
+    def forget(self, request: Id) -> None:
+        """Take back a request whose bytes were not sent."""
+        self._requests.pop(request, None)
+
+    def receive_message(self, message: bytes) -> ServerFrame:
+        """The server's frame in a message.
+
+        Raises:
+            RemoteProtocolError: It is none, or nothing that may come now.
+        """
+        frame = decode_answer(message)
+        if isinstance(frame, Ready):
+            return self._receive_ready(frame)
+        if self.state is not ClientState.OPEN:
+            raise RemoteProtocolError(invalid_request(f"the first frame is not the 'ready' of {PROTOCOL}"))
+        if frame.id is None:
+            return frame  # a refusal of something that the server could not read
+        state = self._requests.get(frame.id)
+        signal = Signal.EVENT if isinstance(frame, Event) else Signal.ANSWER
+        if state is None or not CALL.allows(state, signal):
+            raise RemoteProtocolError(invalid_request(f"the server sent an {signal} that nobody waits for"))
+        if signal is Signal.ANSWER:
+            del self._requests[frame.id]
+        return frame
+
+    def receive_end(self) -> Collection[Id]:
+        """The server sends nothing more. Returns the requests that will never be answered."""
+        if self.state is not ClientState.CLOSED:
+            self.state = CLIENT.after(self.state, Signal.END)
+        lost = tuple(self._requests)
+        self._requests.clear()
+        return lost
+
+    def _receive_ready(self, frame: Ready) -> Ready:
+        if not CLIENT.allows(self.state, Signal.READY):
+            raise RemoteProtocolError(invalid_request("the server was ready twice"))
+        if frame.protocol != PROTOCOL:
+            raise RemoteProtocolError(invalid_request(f"the server speaks {frame.protocol!r}, not {PROTOCOL}"))
+        self.state = CLIENT.after(self.state, Signal.READY)
+        self.ready = frame
+        return frame

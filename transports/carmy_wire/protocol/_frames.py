@@ -1,0 +1,156 @@
+"""Every message of ``carmy-frames/1``, in both directions. Frozen, and checked when they are decoded."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from carmy_engine import ErrorInfo
+
+Id: TypeAlias = str | int
+"""What a client calls its request; echoed with its type."""
+
+
+class _Request(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="op"
+):
+    """What a client sends.
+
+    Attributes:
+        id: Echoed in everything that answers it.
+    """
+
+    id: Id
+
+
+class Call(_Request, frozen=True, kw_only=True, tag="call"):
+    """Run a tool.
+
+    Attributes:
+        tool: Its name.
+        arguments: JSON; missing and null mean ``{}``.
+        request_id: The idempotency identity.
+        timeout_ms: Most milliseconds to take.
+        stream: Send events before the answer.
+    """
+
+    tool: str
+    arguments: msgspec.Raw | None = None
+    request_id: str | None = None
+    timeout_ms: float | None = None
+    stream: bool = False
+
+
+class Cancel(_Request, frozen=True, kw_only=True, tag="cancel"):
+    """Cancel a running call; exactly one of the two is given. The call itself still gets its one answer.
+
+    Attributes:
+        target: The id of a call on this connection.
+        execution_id: Any execution of the same principal.
+    """
+
+    target: Id | None = None
+    execution_id: str | None = None
+
+
+class Tools(_Request, frozen=True, kw_only=True, tag="tools"):
+    """Ask for the catalog."""
+
+
+class Describe(_Request, frozen=True, kw_only=True, tag="describe"):
+    """Ask for one entry of the catalog.
+
+    Attributes:
+        tool: Its name.
+    """
+
+    tool: str
+
+
+class Ping(_Request, frozen=True, kw_only=True, tag="ping"):
+    """Ask for an answer."""
+
+
+class Help(_Request, frozen=True, kw_only=True, tag="help"):
+    """Ask for the operations."""
+
+
+Request: TypeAlias = Call | Cancel | Tools | Describe | Ping | Help
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server puts up with.
+
+    Attributes:
+        max_message_bytes: Of one message to it.
+        max_calls: Unanswered calls on one connection.
+    """
+
+    max_message_bytes: int
+    max_calls: int
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+    """The first frame of a connection, from the server.
+
+    Attributes:
+        protocol: Always ``carmy-frames/1``.
+        server: The server's name.
+        tools: How many this caller may use.
+        tools_version: Of the catalog.
+        limits: See `Limits`.
+    """
+
+    protocol: str
+    server: str
+    tools: int
+    tools_version: str
+    limits: Limits
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a streaming call.
+
+    Attributes:
+        id: Of the call.
+        event: Its kind.
+        seq: Its position, from 0.
+        data: Its payload, JSON.
+    """
+
+    id: Id
+    event: str
+    seq: int
+    data: msgspec.Raw
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request that was valid, also when the execution failed.
+
+    Attributes:
+        id: Of the request.
+        ok: True.
+        result: JSON.
+    """
+
+    id: Id
+    ok: bool = True
+    result: msgspec.Raw
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a bad request.
+
+    Attributes:
+        id: Of the request, None if it could not be read.
+        ok: False.
+        error: What was wrong.
+    """
+
+    id: Id | None
+    ok: bool = False
+    error: ErrorInfo
+
+
+ServerFrame: TypeAlias = Ready | Event | Answer | Refusal

@@ -1,0 +1,125 @@
+"""The states of a connection and of a call, as tables. A table draws its own diagram for the docs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from ._errors import LocalProtocolError
+
+S = TypeVar("S", bound=enum.StrEnum)
+
+
+class Signal(enum.StrEnum):
+    """What moves a connection or a call, seen from the side whose table it is."""
+
+    READY = "ready"
+    """The server's first frame."""
+    REQUEST = "request"
+    """A request, or a call that is accepted."""
+    EVENT = "event"
+    """An event of a streaming call."""
+    ANSWER = "answer"
+    """An answer or a refusal."""
+    END = "end"
+    """The peer has said its last."""
+    LAST_ANSWER = "last answer"
+    """Nothing is unanswered any more, and the client has said its last."""
+
+
+class ServerState(enum.StrEnum):
+    """Of a server's connection."""
+
+    STARTING = "starting"
+    OPEN = "open"
+    ENDING = "ending"
+    """The client sends nothing more; calls that were accepted are still answered."""
+    CLOSED = "closed"
+
+
+class ClientState(enum.StrEnum):
+    """Of a client's connection."""
+
+    CONNECTING = "connecting"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class CallState(enum.StrEnum):
+    """Of one call, on both sides."""
+
+    PLAIN = "plain"
+    """Its answer comes next."""
+    STREAMING = "streaming"
+    """Events come before its answer."""
+    ANSWERED = "answered"
+    """Its id is free again."""
+
+
+class Table(Generic[S]):
+    """Where each signal leads. A signal that is not there is not allowed.
+
+    Args:
+        moves: From a state, by a signal, to a state.
+    """
+
+    def __init__(self, moves: Mapping[tuple[S, Signal], S]) -> None:
+        self._moves = dict(moves)
+
+    def after(self, state: S, signal: Signal) -> S:
+        """The next state.
+
+        Raises:
+            LocalProtocolError: The signal is not allowed in this state.
+        """
+        try:
+            return self._moves[state, signal]
+        except KeyError:
+            raise LocalProtocolError(f"'{signal}' is not allowed when {state}") from None
+
+    def allows(self, state: S, signal: Signal) -> bool:
+        """Whether the signal is allowed in this state."""
+        return (state, signal) in self._moves
+
+    def mermaid(self) -> str:
+        """The diagram, as Mermaid source."""
+        first = next(iter(self._moves))[0]
+        lines = ["stateDiagram-v2", f"    [*] --> {first}"]
+        lines += [f"    {state} --> {target}: {signal}" for (state, signal), target in self._moves.items()]
+        ends = dict.fromkeys(target for target in self._moves.values() if not any(s == target for s, _ in self._moves))
+        lines += [f"    {state} --> [*]" for state in ends]
+        return "\n".join(lines) + "\n"
+
+
+SERVER: Table[ServerState] = Table(
+    {
+        (ServerState.STARTING, Signal.READY): ServerState.OPEN,
+        (ServerState.OPEN, Signal.REQUEST): ServerState.OPEN,
+        (ServerState.OPEN, Signal.ANSWER): ServerState.OPEN,
+        (ServerState.OPEN, Signal.EVENT): ServerState.OPEN,
+        (ServerState.OPEN, Signal.END): ServerState.ENDING,
+        (ServerState.ENDING, Signal.ANSWER): ServerState.ENDING,
+        (ServerState.ENDING, Signal.EVENT): ServerState.ENDING,
+        (ServerState.ENDING, Signal.LAST_ANSWER): ServerState.CLOSED,
+    }
+)
+
+CLIENT: Table[ClientState] = Table(
+    {
+        (ClientState.CONNECTING, Signal.READY): ClientState.OPEN,
+        (ClientState.CONNECTING, Signal.END): ClientState.CLOSED,
+        (ClientState.OPEN, Signal.REQUEST): ClientState.OPEN,
+        (ClientState.OPEN, Signal.EVENT): ClientState.OPEN,
+        (ClientState.OPEN, Signal.ANSWER): ClientState.OPEN,
+        (ClientState.OPEN, Signal.END): ClientState.CLOSED,
+    }
+)
+
+CALL: Table[CallState] = Table(
+    {
+        (CallState.PLAIN, Signal.ANSWER): CallState.ANSWERED,
+        (CallState.STREAMING, Signal.EVENT): CallState.STREAMING,
+        (CallState.STREAMING, Signal.ANSWER): CallState.ANSWERED,
+    }
+)
