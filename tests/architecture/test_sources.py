@@ -1,0 +1,89 @@
+"""What every source file keeps to."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 400
+"""About there a file should have become two."""
+
+
+def files(*patterns: str) -> list[Path]:
+    """The files of the checkout that git knows or would add."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a checkout of git")
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_source_file_is_too_long() -> None:
+    """Every module of the packages stays within 400 lines."""
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in files("carmy_engine/*.py", "transports/*.py")
+        if (lines := len(path.read_text().splitlines())) > MAX_LINES
+    }
+    assert long == {}
+
+
+def test_no_file_names_a_place_of_its_own() -> None:
+    """No file mentions a directory of somebody's machine, or a package registry's host."""
+    # Put together here, so that this file does not mention them either.
+    forbidden = re.compile(
+        "|".join(
+            [
+                "/ro" + "ot/",
+                "/wo" + "rk/",
+                "/ho" + r"me/\w",
+                "pypi" + r"\.org",
+                "pythonhosted" + r"\.org",
+                "npmjs" + r"\.(org|com)",
+            ]
+        )
+    )
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for path in files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if forbidden.search(line)
+    ]
+    assert found == []
+
+
+def declared_tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node
+
+
+def test_every_test_says_what_is_promised() -> None:
+    """Every test has a docstring."""
+    silent = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in files("tests/*.py")
+        if path.name.startswith("test_")
+        for node in declared_tests(ast.parse(path.read_text()))
+        if not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+def test_silenced_checks_have_reasons() -> None:
+    """A comment that silences a type checker names the rule, and says why on the same line."""
+    bare = re.compile(r"#\s*(type: ignore|pyright: ignore)(?!\[[\w, -]+\]\s+#?\s*\S)")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files("carmy_engine/*.py", "transports/*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if bare.search(line)
+    ]
+    assert found == []
