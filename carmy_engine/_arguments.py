@@ -1,4 +1,4 @@
-"""Arguments: JSON bytes into checked keyword arguments, and problems in words that a model can act on."""
+"""Arguments: JSON bytes into checked keyword arguments."""
 
 from __future__ import annotations
 
@@ -7,59 +7,138 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import msgspec
-import typing_extensions
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+import pydantic
+from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationError, core_schema
 
-from ._schema import core_schemas
+from . import _docstrings
+from ._annotations import UnusableType
+from ._encode import encode_arguments
+from ._publish import input_schema
+from ._schema import Node, Types, types_of
 from ._signature import SignaturePlan
+from ._strict import strict_types
+from ._words import Problem, invalid_arguments, problems_of
+from .codec import invalid_request
 from .errors import AgentError
+
+__all__ = ["ArgumentsParser", "arguments_parser", "encode_arguments"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArgumentsParser:
-    """The validator of one tool's arguments, and its schema."""
+    """The validator of one tool's arguments.
+
+    Attributes:
+        schema: JSON Schema.
+        validate: JSON bytes → what the root of the schema stands for.
+        explain: The error for bytes that `validate` refused.
+        input: The parameter that gets the validated object; None when it is a dict of arguments.
+    """
 
     schema: Mapping[str, Any]
-    validate: Callable[[bytes], dict[str, Any]]
+    validate: Callable[[bytes], Any]
+    explain: Callable[[ValidationError, bytes], AgentError]
+    input: str | None
 
     def bind(self, injected: Mapping[str, Any]) -> Callable[[bytes], dict[str, Any]]:
-        """A parser that adds the injected objects."""
+        """The function of `CompiledTool.parse`, which adds the injected objects."""
+        validate, explain, name = self.validate, self.explain, self.input
+        if name is not None:
+
+            def parse_input(data: bytes) -> dict[str, Any]:
+                try:
+                    return {name: validate(data), **injected}
+                except ValidationError as problem:
+                    error = explain(problem, data)
+                # Outside the handler, or the error would keep pydantic's, and so the values, as its context.
+                if error is _OMITTED:
+                    return parse_input(b"{}")
+                raise error
+
+            return parse_input
 
         def parse(data: bytes) -> dict[str, Any]:
-            return {**self.validate(data), **injected}
+            try:
+                found: dict[str, Any] = validate(data)
+            except ValidationError as problem:
+                error = explain(problem, data)
+            else:
+                if injected:
+                    found.update(injected)
+                return found
+            if error is _OMITTED:
+                return parse(b"{}")
+            raise error
 
         return parse
 
 
+_OMITTED = AgentError.standard("INVALID_ARGUMENTS", "null stands for no arguments")
+"""What `explain` says of ``null``."""
+
+
 def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> ArgumentsParser:
-    """Build the validator and the schema of a tool's arguments."""
-    fields: dict[str, Any] = {}
+    """Build the validator and the schema of a tool's arguments.
+
+    Raises:
+        UnusableType: An argument has no JSON form.
+    """
+    annotations: dict[str, Any] = {}
     for argument in plan.arguments:
-        empty = argument.default is inspect.Parameter.empty
-        extra = () if empty else (Field(default=argument.default),)
-        fields[argument.name] = Annotated[(argument.annotation, *extra)] if extra else argument.annotation
-    core_schemas(fields)
-    if plan.input is not None:
-        adapter: TypeAdapter[Any] = TypeAdapter(plan.arguments[0].annotation)
+        annotation = argument.annotation
+        if argument.default is not inspect.Parameter.empty:
+            annotation = Annotated[annotation, pydantic.Field(default=argument.default)]
+        annotations[argument.name] = annotation
+    types = types_of(annotations)
+    strict = strict_types(types)
+    published: Node | None = None
+    if plan.input is None:
+        root: Node = dict(core_schema.typed_dict_schema(dict(strict.fields), extra_behavior="forbid"))  # type: ignore[arg-type]
+        descriptions = _docstrings.arguments_of(function)
     else:
-        holder = typing_extensions.TypedDict("Arguments", fields)  # type: ignore[operator]
-        holder.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)
-        adapter = TypeAdapter(holder)
+        root = strict.fields[plan.input]["schema"]
+        published = types.fields[plan.input]["schema"]
+        descriptions = {}
+    schema = input_schema(types, published, _under_wire_names(types, descriptions))
+    definitions: Any = list(strict.definitions.values())
+    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root  # type: ignore[arg-type]
+    try:
+        # Nested models bring prebuilt validators, which know nothing of the rewriting.
+        validator = SchemaValidator(whole, CoreConfig(strict=True), _use_prebuilt=False)
+    except SchemaError as problem:
+        text = str(problem).split("\n", 1)[0]
+        raise UnusableType(f"the arguments have no validator: {text}", "Use simpler types.") from None
 
-    def validate(data: bytes) -> dict[str, Any]:
-        try:
-            value = adapter.validate_json(b"{}" if data.strip() == b"null" else data, strict=True)
-        except ValidationError as error:
-            problems = [{"path": ".".join(map(str, e["loc"])), "code": e["type"], "message": e["msg"]} for e in error.errors()]
-            raise AgentError.standard(
-                "INVALID_ARGUMENTS", "; ".join(p["message"] for p in problems), details={"problems": problems}
-            ) from None
-        return {plan.input: value} if plan.input is not None else value
+    def explain(problem: ValidationError, data: bytes) -> AgentError:
+        return _explain(strict, root, problem, data)
 
-    return ArgumentsParser(adapter.json_schema(), validate)
+    return ArgumentsParser(schema, validator.validate_json, explain, plan.input)
 
 
-def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
-    """In-process arguments as the JSON that a transport would have sent."""
-    return msgspec.json.encode({} if arguments is None else arguments)
+def _under_wire_names(types: Types, descriptions: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in descriptions.items():
+        field = types.fields.get(name)
+        if field is not None:
+            alias = field.get("validation_alias", name)
+            found[alias if isinstance(alias, str) else name] = text
+    return found
+
+
+def _explain(types: Types, root: Node, problem: ValidationError, data: bytes) -> AgentError:
+    errors: Any = problem.errors(include_url=False)
+    first = errors[0]
+    if first["type"] == "json_invalid" and not first["loc"]:
+        # The parser's text names positions, never content.
+        return invalid_request(f"the arguments are not valid JSON: {first['ctx']['error']}")
+    if not first["loc"]:
+        if data.strip() == b"null":
+            return _OMITTED
+        if data.lstrip()[:1] != b"{":
+            return _not_an_object()
+    return invalid_arguments(problems_of(types, root, errors))
+
+
+def _not_an_object() -> AgentError:
+    problem: Problem = {"path": "", "code": "wrong_type", "message": "the arguments must be a JSON object"}
+    return invalid_arguments([problem])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn, Required, TypedDict, TypeVar, Unpack
 
 from . import abc
+from ._annotations import Arg, State, UnusableType
 from ._arguments import arguments_parser
 from ._compiled import CompiledTool
 from ._docstrings import description_of
@@ -18,17 +19,7 @@ from ._jsonschema import compile_object
 from ._model.effect import Confirmation, Effect
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
 from ._output import output_renderer
-from ._schema import UnusableType
-from ._signature import (
-    Arg,
-    SignaturePlan,
-    State,
-    is_async,
-    local_names,
-    location_of,
-    plan_of,
-    refuse,
-)
+from ._signature import SignaturePlan, is_async, local_names, location_of, plan_of, refuse
 from .errors import AgentError, DeclarationError
 
 __all__ = [

@@ -1,39 +1,86 @@
-"""What docstrings say about a tool: its description and the text of each argument."""
+"""What docstrings say: a tool's description, the text of each argument and of each field."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
 import docstring_parser
 
 _ARGS = re.compile(r"(Args|Arguments|Parameters|Params):\s*")
+_FIELDS = re.compile(r"(Args|Arguments|Parameters|Params|Attributes|Fields):\s*")
 
 
 def description_of(function: Callable[..., Any]) -> str:
     """The docstring without its ``Args:`` section; empty when there is none."""
+    return _without(inspect.getdoc(function) or inspect.getdoc(inspect.unwrap(function)) or "", _ARGS)
+
+
+def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The texts of a function's ``Args:`` section, by name."""
+    return _parameters(inspect.getdoc(function) or inspect.getdoc(inspect.unwrap(function)) or "")
+
+
+def class_description(text: str) -> str:
+    """A class's docstring without the section that lists its fields."""
+    return _without(inspect.cleandoc(text), _FIELDS)
+
+
+def fields_of(cls: type[Any]) -> dict[str, str]:
+    """The texts of a class's fields: the string under each, else the ``Attributes:`` section; bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__ in ("builtins", "pydantic.main", "msgspec", "typing", "typing_extensions"):
+            continue
+        doc = base.__dict__.get("__doc__")
+        if isinstance(doc, str):
+            found.update(_parameters(inspect.cleandoc(doc)))
+        found.update(_attribute_docstrings(base))
+    return found
+
+
+def _without(text: str, section: re.Pattern[str]) -> str:
     kept: list[str] = []
     inside = False
-    for line in _docstring(function).splitlines():
-        if _ARGS.fullmatch(line):
+    for line in text.splitlines():
+        if section.fullmatch(line):
             inside = True
         elif inside and line and not line[0].isspace():
             inside = False
         if not inside:
             kept.append(line)
-    return "\n".join(kept).strip()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
 
 
-def arguments_of(documented: object) -> dict[str, str]:
-    """The texts of the ``Args:`` section (``Attributes:`` for a class), by name."""
-    text = _docstring(documented)
-    if not text:
+def _parameters(text: str) -> dict[str, str]:
+    if ":" not in text:
         return {}
-    parsed = docstring_parser.parse(text, style=docstring_parser.DocstringStyle.GOOGLE)
+    try:
+        parsed = docstring_parser.parse(text, style=docstring_parser.DocstringStyle.GOOGLE)
+    except docstring_parser.ParseError:
+        return {}  # a docstring is prose: one that cannot be parsed describes nothing
     return {item.arg_name: " ".join(item.description.split()) for item in parsed.params if item.description}
 
 
-def _docstring(documented: object) -> str:
-    return inspect.getdoc(documented) or ""
+def _attribute_docstrings(cls: type[Any]) -> dict[str, str]:
+    """The strings that stand under the fields of a class, if its source is there."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return {}  # made at run time, or typed into a shell
+    body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
+    found: dict[str, str] = {}
+    for field, text in zip(body, body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            found[field.target.id] = " ".join(inspect.cleandoc(text.value.value).split())
+    return found

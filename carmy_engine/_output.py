@@ -3,47 +3,190 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError
+from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, SchemaValidator, ValidationError, core_schema
 
+from . import codec
+from ._encode import first_infinite, first_without_form
+from ._loose import Checked, Loose, Rendered, is_constrained
+from ._publish import output_schema
+from ._schema import Node, Types, types_of
 from ._signature import SignaturePlan
+from ._words import Problem, output_subject, problems_of
 from .errors import AgentError
+
+_RETURN = "return"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OutputRenderer:
-    """The serialiser of one tool's output, and its schema."""
+    """The serialiser of one tool's output.
+
+    Attributes:
+        schema: JSON Schema.
+        render: A value → JSON, whatever its size.
+    """
 
     schema: Mapping[str, Any]
     render: Callable[[Any], bytes]
 
     def limited(self, limit: int) -> Callable[[Any], bytes]:
-        """A renderer that refuses more than `limit` bytes."""
+        """The function of `CompiledTool.render`, which refuses more than `limit` bytes."""
         plain = self.render
 
         def render(value: Any) -> bytes:
             data = plain(value)
             if len(data) > limit:
-                message = f"the tool ran, but its output of {len(data)} bytes is over the limit of {limit}"
-                raise AgentError.standard(
-                    "OUTPUT_TOO_LARGE", message, details={"size_bytes": len(data), "limit_bytes": limit}
-                )
+                raise too_large(len(data), limit)
             return data
 
         return render
 
 
+def too_large(size: int, limit: int) -> AgentError:
+    """``OUTPUT_TOO_LARGE``."""
+    message = f"the tool ran, but its output of {size} bytes is over the limit of {limit} bytes"
+    return AgentError.standard("OUTPUT_TOO_LARGE", message, details={"size_bytes": size, "limit_bytes": limit})
+
+
+def invalid_output(problems: Sequence[Problem]) -> AgentError:
+    """``INVALID_OUTPUT``."""
+    said = "; ".join(problem["message"] for problem in problems)
+    return AgentError.standard(
+        "INVALID_OUTPUT",
+        f"the tool ran, but its output does not fit its schema: {said}",
+        details={"problems": list(problems)},
+    )
+
+
 def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> OutputRenderer:
-    """Build the serialiser and the schema of a tool's output."""
-    adapter: TypeAdapter[Any] = TypeAdapter(plan.returns)
+    """Build the serialiser and the schema of a tool's output.
 
-    def render(value: Any) -> bytes:
+    Raises:
+        UnusableType: The return type has no JSON form.
+    """
+    types = types_of({_RETURN: plan.returns})
+    schema = output_schema(types, types.fields[_RETURN]["schema"])
+    rendered = Rendered(types)
+    root = rendered.visit(types.fields[_RETURN]["schema"])
+    definitions: Any = [{**rendered.visit(node), "ref": ref} for ref, node in types.definitions.items()]
+    # NaN written as such is found afterwards; written as null it would be lost.
+    serializer = SchemaSerializer(
+        _whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
+    )
+    return OutputRenderer(schema, _Renderer(serializer.to_json, types).render)
+
+
+class _Renderer:
+    """Renders at once when it can; asks what is wrong only when something is."""
+
+    def __init__(self, to_json: Callable[..., bytes], types: Types) -> None:
+        self._to_json = to_json
+        self._types = types
+        self._check = _Validator(Checked(types).all()) if is_constrained(types) else None
+        self._diagnosis: _Validator | None = None
+        self._convert: _Validator | None = None
+
+    def render(self, value: Any) -> bytes:
+        """A value as JSON.
+
+        Raises:
+            AgentError: ``INVALID_OUTPUT``.
+        """
         try:
-            return adapter.dump_json(value, warnings="error")
-        except PydanticSerializationError:
-            raise AgentError.standard("INVALID_OUTPUT", "the tool ran, but its output does not fit its schema") from None
+            data = self._to_json(value, by_alias=True, warnings="error")
+        except Exception:  # noqa: BLE001 - serialisers and properties of the tool's author run in there
+            return self._converted(value)
+        if b"NaN" in data or b"Infinity" in data:
+            return self._finite(value, data)
+        if self._check is not None:
+            problems = self._check(value)
+            if problems:
+                raise invalid_output(problems)
+        return data
 
-    return OutputRenderer(adapter.json_schema(mode="serialization"), render)
+    def _checked(self, value: Any) -> list[Problem]:
+        """What is wrong with a value whose outermost type is right."""
+        if self._diagnosis is None:
+            self._diagnosis = self._check or _Validator(Checked(self._types).all())
+        return self._diagnosis(value)
+
+    def _finite(self, value: Any, data: bytes) -> bytes:
+        """`data`, if what looks like a number that JSON lacks is a text."""
+        problems = self._checked(value)
+        if problems:
+            raise invalid_output(problems)
+        try:
+            codec.decode(data)
+        except AgentError:
+            pass
+        else:
+            return data
+        raise invalid_output([_problem(first_infinite(value) or "", "must be a finite number")])
+
+    def _converted(self, value: Any) -> bytes:
+        """The JSON of a value that has another shape than promised, such as a dict for a model."""
+        if self._convert is None:
+            self._convert = _Validator(Loose(self._types).all())
+        problems = self._convert(value)
+        if problems:
+            raise invalid_output(problems)
+        converted = self._convert.converted(value)
+        cause: Exception | None = None
+        try:
+            data = self._to_json(converted, by_alias=True, warnings="error")
+        except PydanticSerializationError:
+            data = None
+        except Exception as problem:  # noqa: BLE001 - see render
+            data, cause = None, problem
+        if data is None:
+            problems = self._checked(converted)
+            if problems:
+                raise invalid_output(problems)
+            found = first_without_form(converted)
+            path, said = found if found is not None else ("", "has no JSON form")
+            raise invalid_output([_problem(path, said)]) from cause
+        if self._check is not None:
+            problems = self._check(converted)
+            if problems:
+                raise invalid_output(problems)
+        if b"NaN" in data or b"Infinity" in data:
+            return self._finite(converted, data)
+        return data
+
+
+class _Validator:
+    """One way to look at a value, in Python mode."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._root: Node = types.fields[_RETURN]["schema"]
+        whole = _whole(self._root, list(types.definitions.values()))
+        self._validate = SchemaValidator(whole, CoreConfig(strict=True), _use_prebuilt=False).validate_python
+
+    def __call__(self, value: Any) -> list[Problem]:
+        """What is wrong with a value."""
+        try:
+            self._validate(value, by_alias=True, by_name=True)
+        except ValidationError as problem:
+            errors: Any = problem.errors(include_url=False)
+            return problems_of(self._types, self._root, errors, output_subject)
+        except RecursionError:
+            return [_problem("", "is nested too deeply, or contains itself")]
+        return []
+
+    def converted(self, value: Any) -> Any:
+        """The value as the type promises it, after a call has found nothing wrong."""
+        return self._validate(value, by_alias=True, by_name=True)
+
+
+
+
+def _problem(path: str, said: str) -> Problem:
+    return {"path": path, "code": "wrong_type", "message": f"{output_subject(path)} {said}"}
+
+
+def _whole(root: Node, definitions: list[Any]) -> Any:
+    return core_schema.definitions_schema(root, definitions) if definitions else root  # type: ignore[arg-type]

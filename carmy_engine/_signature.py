@@ -16,29 +16,9 @@ import pydantic
 import typing_extensions
 from pydantic.fields import FieldInfo
 
+from ._annotations import Arg, StateMarker, split_annotated
 from ._context import AgentContext
 from .errors import DeclarationError
-
-T = TypeVar("T")
-
-
-class StateMarker:
-    """In the metadata of an annotation: this parameter is injected, the caller never sees it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "State"
-
-
-State = Annotated[T, StateMarker()]
-"""``db: State[Database]``: the object the application registered for exactly this type."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Arg:
-    """``order: Annotated[Order, Arg()]``: one argument named ``order``, instead of the fields of ``Order``."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
@@ -161,19 +141,6 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature
         input=chosen,
         returns=hints["return"],
     )
-
-
-def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """``Annotated[T, a, b]`` → ``T, (a, b)``; aliases made with ``type`` are followed."""
-    metadata: tuple[Any, ...] = ()
-    while True:
-        if typing.get_origin(annotation) is Annotated:
-            metadata = (*annotation.__metadata__, *metadata)
-            annotation = annotation.__origin__
-        elif isinstance(annotation, typing_extensions.TypeAliasType):
-            annotation = annotation.__value__
-        else:
-            return annotation, metadata
 
 
 def is_object_type(annotation: Any) -> bool:

@@ -1,0 +1,135 @@
+"""In-process arguments as the JSON that a transport would have sent, so that one table of types serves every way in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pydantic
+
+from ._words import Location, invalid_arguments, path_of, subject_of
+from .codec import MAX_JSON_DEPTH, check_json, invalid_request
+from .errors import AgentError
+
+
+def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
+    """Arguments given in process as JSON.
+
+    Dates, times, UUIDs, Decimals, Enums, bytes, sets, tuples, dataclasses, Structs and models take their JSON forms.
+
+    Raises:
+        AgentError: ``INVALID_ARGUMENTS`` for what has no JSON form, ``INVALID_REQUEST`` for what JSON could not carry:
+            nesting beyond `codec.MAX_JSON_DEPTH` levels, lone surrogates.
+    """
+    if arguments is None:
+        return b"{}"
+    error: AgentError
+    try:
+        if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+            raise _NoForm("must be a mapping of names to values")
+        data = msgspec.json.encode(arguments, enc_hook=jsonable)
+    except RecursionError:
+        error = invalid_request(f"the arguments are nested more than {MAX_JSON_DEPTH} levels deep, or contain themselves")
+    except UnicodeEncodeError:
+        error = invalid_request("the arguments contain a lone surrogate, which is not valid Unicode")
+    except (_NoForm, TypeError, ValueError, OverflowError) as problem:
+        found = first_without_form(arguments)
+        path, said = found if found is not None else ("", str(problem) if isinstance(problem, _NoForm) else "")
+        error = _invalid(path, said or "have no JSON form")
+    else:
+        # msgspec writes null for what JSON has no number for; only a look at the values tells.
+        infinite = first_infinite(arguments) if b"null" in data else None
+        if infinite is None:
+            check_json(data)
+            return data
+        error = _invalid(infinite, "must be a finite number")
+    raise error
+
+
+class _NoForm(Exception):  # noqa: N818 - never leaves this module
+    """A value has no JSON form; the text says what it would have to be."""
+
+
+def jsonable(value: Any) -> Any:
+    """The JSON form of what msgspec does not know; `TypeError` when it has none."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="python", by_alias=True, warnings="error")
+    if isinstance(value, Mapping):
+        return dict(value)
+    for base in (str, int, float):
+        if isinstance(value, base):
+            return base(value)
+    if hasattr(value, "__pydantic_serializer__") or hasattr(type(value), "__get_pydantic_core_schema__"):
+        return str(value)
+    raise TypeError(f"{type(value).__qualname__} has no JSON form")
+
+
+def first_infinite(value: Any) -> str | None:
+    """The path of the first NaN or infinity among floats, None when all are finite."""
+    for location, item in _walk(value):
+        if isinstance(item, float) and not math.isfinite(item):
+            return path_of(location)
+    return None
+
+
+def first_without_form(value: Any) -> tuple[str, str] | None:
+    """Where, and what about it, the first value without a JSON form is; None when there is none or it is too deep."""
+    for location, item in _walk(value):
+        if isinstance(item, str):
+            try:
+                item.encode()
+            except UnicodeEncodeError:
+                return path_of(location), "contains a lone surrogate, which is not valid Unicode"
+        elif isinstance(item, Mapping):
+            if not all(_is_name(key) for key in item):
+                return path_of(location), "has a key that cannot be a name in a JSON object"
+        elif isinstance(item, float):
+            if not math.isfinite(item):
+                return path_of(location), "must be a finite number"
+        elif not isinstance(item, list | tuple | set | frozenset) and not _is_scalar(item):
+            return path_of(location), f"is of type {type(item).__qualname__}, which has no JSON form"
+    return None
+
+
+def _is_name(key: Any) -> bool:
+    try:
+        msgspec.to_builtins({key: None}, enc_hook=jsonable, str_keys=True)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_scalar(item: Any) -> bool:
+    try:
+        msgspec.to_builtins(item, enc_hook=jsonable, str_keys=True)
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return False
+    return True
+
+
+def _walk(value: Any) -> Iterator[tuple[Location, Any]]:
+    """Every value inside `value`, with its location; stops at what contains itself."""
+    pending: list[tuple[Location, Any]] = [((), value)]
+    while pending:
+        location, item = pending.pop()
+        yield location, item
+        if len(location) > MAX_JSON_DEPTH:
+            continue
+        parts: list[tuple[str | int, Any]] = []
+        if isinstance(item, pydantic.BaseModel):
+            parts = list(item.__dict__.items())
+        elif isinstance(item, Mapping):
+            parts = [(str(key), part) for key, part in item.items()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            parts = list(enumerate(item))
+        elif isinstance(item, msgspec.Struct):
+            parts = [(name, getattr(item, name, None)) for name in item.__struct_fields__]
+        elif hasattr(type(item), "__dataclass_fields__"):
+            parts = [(name, getattr(item, name, None)) for name in type(item).__dataclass_fields__]
+        pending.extend((((*location, name), part) for name, part in reversed(parts)))
+
+
+def _invalid(path: str, said: str) -> AgentError:
+    return invalid_arguments([{"path": path, "code": "wrong_type", "message": f"{subject_of(path)} {said}"}])

@@ -1,0 +1,216 @@
+"""Core schemas rewritten for outputs: how they are rendered, converted and checked, in Python mode.
+
+A tool's own objects are Python, so a date is a `date` and not a string; apart from that nothing is coerced.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
+
+from ._encode import jsonable
+from ._schema import Node, Rewriter, Types, says_extra
+from ._strict import Labelled, closed
+from ._structs import STRUCT, as_dict
+
+_CONSTRAINTS = frozenset(
+    {
+        "ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places",
+        "tz_constraint", "now_op", "str_max_length", "str_min_length",
+    }
+)  # fmt: skip
+
+
+def is_constrained(types: Types) -> bool:
+    """True when a value of the right Python types can still break the schema."""
+    return any(_constrained(node) for node in (*types.fields.values(), *types.definitions.values()))
+
+
+def _constrained(node: Any) -> bool:
+    if isinstance(node, list | tuple):
+        return any(_constrained(item) for item in node)
+    if not isinstance(node, Mapping):
+        return False
+    if STRUCT in (node.get("metadata") or {}):
+        return _constrained(node["schema"]["fields"])  # its class sees to it that all fields are there
+    if not _CONSTRAINTS.isdisjoint(node) or node.get("type") in ("literal", "typed-dict"):
+        return True
+    if str(node.get("type")).startswith("function-") and _is_pydantics(node):
+        return True
+    return any(_constrained(part) for key, part in node.items() if key not in ("metadata", "default", "cls", "serialization"))
+
+
+def _is_pydantics(node: Mapping[str, Any]) -> bool:
+    """True for the functions by which pydantic enforces constraints on types of others."""
+    function = node["function"]
+    function = function["function"] if isinstance(function, Mapping) else function
+    return str(getattr(function, "__module__", "")).startswith("pydantic")
+
+
+def struct_union(types: Types, node: Node) -> Node | None:
+    """A tagged union of Structs as a plain one, None for others: a Struct has its tag in its class, not in a field."""
+    choices = [types.resolve(choice) for choice in node["choices"].values()]
+    if not any(STRUCT in (choice.get("metadata") or {}) for choice in choices):
+        return None
+    return {"type": "union", "choices": list(node["choices"].values())}
+
+
+class Rendered(Rewriter):
+    """What the serialiser is built from: NaN is shown instead of becoming null, Any is as strict as msgspec."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+
+    def visit(self, node: Node) -> Node:
+        """Rewrite; see `Labelled.visit` for references."""
+        made = super().visit(node)
+        if "ref" in made:
+            made = {key: value for key, value in made.items() if key != "ref"}
+        return made
+
+    def on_any(self, node: Node) -> Node:
+        return node if "serialization" in node else {**node, "serialization": _PLAIN}
+
+    on_function_plain = on_any
+
+    def on_bytes(self, node: Node) -> Node:
+        return node if "serialization" in node else {**node, "serialization": _BASE64}
+
+    def _items(self, node: Node) -> Node:
+        made = self.parts(node)
+        made.setdefault("items_schema", {"type": "any", "serialization": _PLAIN})
+        return made
+
+    on_list = on_set = on_frozenset = _items
+
+    def on_dict(self, node: Node) -> Node:
+        made = self.parts(node)
+        if node.get("keys_schema", _ANY)["type"] == "any":
+            made["keys_schema"] = {"type": "any", "serialization": _PLAIN_KEY}
+        made.setdefault("values_schema", {"type": "any", "serialization": _PLAIN})
+        return made
+
+    def on_tagged_union(self, node: Node) -> Node:
+        structs = struct_union(self._types, node)
+        return self.parts(node if structs is None else structs)
+
+    def _with_config(self, node: Node) -> Node:
+        made = self.parts(node)
+        made["config"] = {**(made.get("config") or {}), "ser_json_inf_nan": "constants"}
+        return made
+
+    on_model = on_dataclass = on_typed_dict = _with_config
+
+
+class Loose(Labelled):
+    """What converts a value of another shape: a dict where a model is promised, a tuple where a list is."""
+
+    def _strict(self, node: Node) -> Node:
+        return node if "strict" in node else {**node, "strict": True}
+
+    on_bool = on_str = on_int = on_bytes = on_uuid = on_url = on_multi_host_url = _strict
+    on_date = on_time = on_datetime = on_timedelta = on_enum = _strict
+
+    def _finite(self, node: Node) -> Node:
+        return {"strict": True, **node, "allow_inf_nan": False}
+
+    on_float = on_decimal = _finite
+
+    def _container(self, node: Node) -> Node:
+        return self._strict(self.parts(node))
+
+    on_set = on_frozenset = on_dict = on_deque = _container
+
+    def _sequence(self, node: Node) -> Node:
+        made = self._container(node)
+        other = tuple if node["type"] == "list" else list
+        converted = {"type": "chain", "steps": [core_schema.is_instance_schema(other), {**made, "strict": False}]}
+        return {"type": "union", "mode": "left_to_right", "choices": [(made, "\0value"), (converted, "\0null")]}
+
+    on_list = on_tuple = _sequence
+
+    def on_lax_or_strict(self, node: Node) -> Node:
+        return self.visit(node["strict_schema"])
+
+    def on_json_or_python(self, node: Node) -> Node:
+        return self.visit(node["python_schema"])
+
+    def on_typed_dict(self, node: Node) -> Node:
+        return self.parts(node) if says_extra(node) else closed(self.parts(node))
+
+    def on_tagged_union(self, node: Node) -> Node:
+        structs = struct_union(self._types, node)
+        return super().on_tagged_union(node) if structs is None else self.visit(structs)
+
+    def _object(self, node: Node) -> Node:
+        return {**self.parts(node), "strict": False}
+
+    on_model = on_dataclass = _object
+
+    def on_function_after(self, node: Node) -> Node:
+        made = self.parts(node)
+        cls = (node.get("metadata") or {}).get(STRUCT)
+        if cls is None:
+            return made
+        return {"type": "union", "mode": "left_to_right", "choices": [(core_schema.is_instance_schema(cls), "\0null"), (made, "\0value")]}
+
+
+class Checked(Loose):
+    """What checks the constraints of a value that has the right types already; it runs no code of the tool's author."""
+
+    def _object(self, node: Node) -> Node:
+        made = {**self.parts(node), "strict": False, "revalidate_instances": "always"}
+        if node["type"] == "dataclass":
+            return {**made, "post_init": False}
+        made.pop("post_init", None)
+        return {**made, "custom_init": False}
+
+    on_model = on_dataclass = _object
+
+    def _inner(self, node: Node) -> Node:
+        cls = (node.get("metadata") or {}).get(STRUCT)
+        if cls is not None:
+            dump = as_dict(cls)
+            fields = self.visit(node["schema"])
+            return dict(core_schema.no_info_before_validator_function(lambda value: _dumped(dump, value), fields))  # type: ignore[arg-type]
+        return self.parts(node) if _is_pydantics(node) else self.visit(node["schema"])
+
+    on_function_after = on_function_before = on_function_wrap = _inner
+
+    def on_function_plain(self, node: Node) -> Node:
+        return node if _is_pydantics(node) else {"type": "any"}
+
+
+def _dumped(dump: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return dump(value)
+    except PydanticSerializationUnexpectedValue:
+        return value  # the typed-dict behind it says what is wrong
+
+
+def _plain(value: Any) -> Any:
+    """A value of type Any in JSON's own types; raises for what has no JSON form."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    return msgspec.to_builtins(value, enc_hook=jsonable, str_keys=True)
+
+
+def _plain_key(value: Any) -> Any:
+    if type(value) is str:
+        return value
+    (name,) = msgspec.to_builtins({value: None}, enc_hook=jsonable, str_keys=True)
+    return name
+
+
+def _to_base64(value: Any) -> str:
+    return base64.b64encode(value).decode()
+
+
+_ANY = core_schema.any_schema()
+_PLAIN: Any = core_schema.plain_serializer_function_ser_schema(_plain, return_schema=_ANY)
+_PLAIN_KEY: Any = core_schema.plain_serializer_function_ser_schema(_plain_key, return_schema=core_schema.str_schema())
+_BASE64: Any = core_schema.plain_serializer_function_ser_schema(_to_base64, return_schema=core_schema.str_schema())

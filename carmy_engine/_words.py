@@ -1,0 +1,354 @@
+"""Problems in words that a model can act on. Never the value that was sent."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ._schema import Node, Types
+from ._strict import ARM, NULL, TAG, VALUE
+from .errors import AgentError
+
+Location = tuple[str | int, ...]
+Problem = dict[str, Any]
+"""``path``, ``code``, ``message``, for an unknown argument also ``valid``: the names there are."""
+
+MAX_PROBLEMS = 100
+"""Problems that one answer lists. A list of a million wrong items must not become an answer of a hundred megabytes."""
+
+_MAX_NAME = 100
+_PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,99}")
+
+_WORDS: Mapping[str, tuple[str, str]] = {
+    # pydantic's type: our code, what follows "argument 'x' "
+    "missing": ("missing", "is missing"),
+    "none_required": ("wrong_type", "must be null"),
+    "bool_type": ("wrong_type", "must be true or false"),
+    "bool_parsing": ("wrong_type", "must be true or false"),
+    "int_type": ("wrong_type", "must be an integer"),
+    "int_parsing": ("wrong_type", "must be an integer"),
+    "int_parsing_size": ("wrong_type", "must be an integer of reasonable length"),
+    "int_from_float": ("wrong_type", "must be an integer"),
+    "float_type": ("wrong_type", "must be a number"),
+    "float_parsing": ("wrong_type", "must be a number"),
+    "finite_number": ("wrong_type", "must be a finite number"),
+    "complex_type": ("wrong_type", "must be a complex number in a string"),
+    "complex_str_parsing": ("wrong_format", "must be a complex number in a string"),
+    "string_type": ("wrong_type", "must be a string"),
+    "string_sub_type": ("wrong_type", "must be a string"),
+    "string_unicode": ("wrong_format", "must be valid Unicode"),
+    "string_not_ascii": ("wrong_format", "must be ASCII only"),
+    "string_too_short": ("too_short", "must have at least {min_length} characters"),
+    "string_too_long": ("too_long", "must have at most {max_length} characters"),
+    "string_pattern_mismatch": ("wrong_format", "must match the pattern {pattern}"),
+    "carmy_choice": ("not_allowed", "must be {choices}"),
+    "enum": ("not_allowed", "must be {expected}"),
+    "literal_error": ("not_allowed", "must be {expected}"),
+    "dict_type": ("wrong_type", "must be an object"),
+    "mapping_type": ("wrong_type", "must be an object"),
+    "model_type": ("wrong_type", "must be an object"),
+    "model_attributes_type": ("wrong_type", "must be an object"),
+    "dataclass_type": ("wrong_type", "must be an object"),
+    "dataclass_exact_type": ("wrong_type", "must be an object"),
+    "arguments_type": ("wrong_type", "must be an object"),
+    "named_tuple_type": ("wrong_type", "must be a list"),
+    "iterable_type": ("wrong_type", "must be a list"),
+    "iteration_error": ("invalid", "is not valid"),
+    "list_type": ("wrong_type", "must be a list"),
+    "tuple_type": ("wrong_type", "must be a list"),
+    "set_type": ("wrong_type", "must be a list"),
+    "frozen_set_type": ("wrong_type", "must be a list"),
+    "deque_type": ("wrong_type", "must be a list"),
+    "set_item_not_hashable": ("wrong_type", "must be a string, a number, true, false or null"),
+    "too_short": ("too_short", "must have at least {min_length} items"),
+    "too_long": ("too_long", "must have at most {max_length} items"),
+    "greater_than": ("out_of_range", "must be greater than {gt}"),
+    "greater_than_equal": ("out_of_range", "must be at least {ge}"),
+    "less_than": ("out_of_range", "must be less than {lt}"),
+    "less_than_equal": ("out_of_range", "must be at most {le}"),
+    "multiple_of": ("out_of_range", "must be a multiple of {multiple_of}"),
+    "carmy_date": ("wrong_format", "must be an ISO 8601 date such as '2024-12-31'"),
+    "carmy_time": ("wrong_format", "must be an ISO 8601 time such as '23:59:00'"),
+    "carmy_datetime": ("wrong_format", "must be an ISO 8601 date and time such as '2024-12-31T23:59:00Z'"),
+    "carmy_timedelta": ("wrong_format", "must be an ISO 8601 duration such as 'PT1H30M'"),
+    "date_from_datetime_inexact": ("wrong_format", "must be a date without a time"),
+    "date_past": ("out_of_range", "must be in the past"),
+    "date_future": ("out_of_range", "must be in the future"),
+    "datetime_past": ("out_of_range", "must be in the past"),
+    "datetime_future": ("out_of_range", "must be in the future"),
+    "timezone_naive": ("wrong_format", "must have no time zone"),
+    "timezone_aware": ("wrong_format", "must have a time zone, such as the 'Z' in '2024-12-31T23:59:00Z'"),
+    "timezone_offset": ("wrong_format", "must have another time zone"),
+    "carmy_decimal": ("wrong_format", "must be a decimal number in a string, such as '12.50', or an integer"),
+    "decimal_type": ("wrong_format", "must be a decimal number in a string, such as '12.50', or an integer"),
+    "decimal_parsing": ("wrong_format", "must be a decimal number in a string, such as '12.50', or an integer"),
+    "decimal_max_digits": ("out_of_range", "must have at most {max_digits} digits"),
+    "decimal_max_places": ("out_of_range", "must have at most {decimal_places} decimal places"),
+    "decimal_whole_digits": ("out_of_range", "must have at most {whole_digits} digits before the decimal point"),
+    "carmy_bytes": ("wrong_format", "must be base64 in the standard alphabet, with padding"),
+    "bytes_too_short": ("too_short", "must have at least {min_length} bytes"),
+    "bytes_too_long": ("too_long", "must have at most {max_length} bytes"),
+    "uuid_type": ("wrong_format", "must be a UUID in a string"),
+    "uuid_parsing": ("wrong_format", "must be a UUID in a string"),
+    "uuid_version": ("wrong_format", "must be a UUID of version {expected_version}"),
+    "url_type": ("wrong_format", "must be a URL"),
+    "url_parsing": ("wrong_format", "must be a URL"),
+    "url_syntax_violation": ("wrong_format", "must be a URL"),
+    "url_too_long": ("too_long", "must have at most {max_length} characters"),
+    "url_scheme": ("wrong_format", "must be a URL that begins with {expected_schemes}"),
+    "json_type": ("wrong_type", "must be JSON in a string"),
+    "union_tag_not_found": ("missing", "is missing"),
+    "union_tag_invalid": ("not_allowed", "must be one of {expected_tags}"),
+    "recursion_loop": ("invalid", "contains itself"),
+    "is_instance_of": ("wrong_type", "must be an instance of {class}"),
+    "date_type": ("wrong_type", "must be a date"),
+    "time_type": ("wrong_type", "must be a time"),
+    "datetime_type": ("wrong_type", "must be a date and time"),
+    "time_delta_type": ("wrong_type", "must be a duration"),
+    "date_parsing": ("wrong_format", "must be a date"),
+    "date_from_datetime_parsing": ("wrong_format", "must be a date"),
+    "time_parsing": ("wrong_format", "must be a time"),
+    "datetime_parsing": ("wrong_format", "must be a date and time"),
+    "datetime_from_date_parsing": ("wrong_format", "must be a date and time"),
+    "datetime_object_invalid": ("wrong_format", "must be a date and time"),
+    "time_delta_parsing": ("wrong_format", "must be a duration"),
+    "bytes_type": ("wrong_type", "must be bytes"),
+    "bytes_invalid_encoding": ("wrong_format", "must be base64 in the standard alphabet, with padding"),
+}
+
+_OWN_TEXT = frozenset({"value_error", "assertion_error"})
+"""Raised by a validator of the tool's author, whose text was written for the caller."""
+
+_MISMATCH = frozenset({"wrong_type", "wrong_format", "not_allowed"})
+"""An arm of a union that fails at its top with one of these was not what the caller meant."""
+
+
+Subject = Callable[[str], str]
+"""From a path to what a sentence about it begins with."""
+
+
+def subject_of(path: str) -> str:
+    """``argument 'x'``."""
+    return f"argument '{path}'" if path else "the arguments"
+
+
+def output_subject(path: str) -> str:
+    """``'x' in the output``."""
+    return f"'{path}' in the output" if path else "the output"
+
+
+def problems_of(
+    types: Types, root: Node, errors: Sequence[Mapping[str, Any]], subject: Subject = subject_of
+) -> list[Problem]:
+    """Put validation errors into words, in the order of the input.
+
+    Args:
+        types: The rewritten types, to know which names there are.
+        root: The node that the locations start from.
+        errors: ``ValidationError.errors(...)``.
+        subject: How the sentences begin.
+    """
+    found: list[tuple[Location, Problem]] = []
+    for error in errors[: MAX_PROBLEMS * 4]:
+        location: Location = error["loc"]
+        if NULL in location:
+            continue
+        found.append((_without_marks(location), _problem(types, root, error, subject)))
+    return _collapsed(found, subject)[:MAX_PROBLEMS]
+
+
+def invalid_arguments(problems: Sequence[Problem]) -> AgentError:
+    """The error that lists problems."""
+    message = "; ".join(problem["message"] for problem in problems) or "the arguments are not valid"
+    return AgentError.standard("INVALID_ARGUMENTS", message, details={"problems": list(problems)})
+
+
+def path_of(location: Iterable[str | int]) -> str:
+    """``order.lines[2].sku``."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part == "[key]":
+            continue
+        elif part.startswith("\0"):
+            continue
+        elif _PLAIN_NAME.fullmatch(part):
+            path += f".{part}" if path else part
+        else:
+            path += f"[{shortened(part)!r}]"
+    return path
+
+
+def shortened(name: str) -> str:
+    """A name that a caller made up, short enough to repeat."""
+    return name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…"
+
+
+def unknown_problem(location: Location, valid: Sequence[str], subject: Subject = subject_of) -> Problem:
+    """The problem of a name that is not known."""
+    path = path_of(location)
+    name = location[-1] if location else ""
+    near = difflib.get_close_matches(str(name), valid, 1)
+    message = f"{subject(path)} is not known"
+    if near:
+        message += f"; did you mean '{near[0]}'?"
+    elif valid:
+        shown = ", ".join(f"'{item}'" for item in valid)
+        message += f"; the {'fields' if len(location) > 1 else 'arguments'} are {shown}"
+    else:
+        message += f"; there are no {'fields' if len(location) > 1 else 'arguments'}"
+    return {"path": path, "code": "unknown", "message": message, "valid": list(valid)}
+
+
+def _problem(types: Types, root: Node, error: Mapping[str, Any], subject: Subject) -> Problem:
+    kind: str = error["type"]
+    location: Location = error["loc"]
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    if kind == "extra_forbidden" or kind == "unexpected_keyword_argument":
+        valid = list(dict.fromkeys(names_at(types, root, location[:-1])))
+        return unknown_problem(_plain(location), valid, subject)
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        tag = str(context["discriminator"]).strip("'")
+        location = (*location, *(part.strip("'") for part in tag.split(" | ")[:1])) if "(" not in tag else location
+    path = path_of(_plain(location))
+    begin = subject(path)
+    if location and location[-1] == "[key]":
+        begin = f"the name '{shortened(str(location[-2]))}' in {subject(path_of(_plain(location[:-2])))}"
+    if kind in _OWN_TEXT:
+        text = str(context.get("error", "")).strip()
+        if not text or _repeats(text, error.get("input")):
+            return {"path": path, "code": "invalid", "message": f"{begin} is not valid"}
+        return {"path": path, "code": "invalid", "message": f"{begin}: {text}"}
+    code, words = _WORDS.get(kind, ("invalid", "is not valid"))
+    try:
+        said = words.format_map(context)
+    except KeyError:
+        said = "is not valid"
+    if kind in ("too_short", "too_long", "string_too_short", "string_too_long", "bytes_too_short", "bytes_too_long"):
+        said = re.sub(r"\b1 (item|character|byte)s$", r"1 \1", said)
+    return {"path": path, "code": code, "message": f"{begin} {said}"}
+
+
+def _repeats(text: str, value: Any) -> bool:
+    """True for a text that quotes the value, as those of the standard library do."""
+    return isinstance(value, str) and (repr(value) in text or f'"{value}"' in text)
+
+
+def _without_marks(location: Location) -> Location:
+    """The location without the engine's own labels; those of the arms of unions stay."""
+    kept: list[str | int] = []
+    for part in location:
+        if part == TAG:
+            kept.pop()
+        elif part not in (VALUE, NULL):
+            kept.append(part)
+    return tuple(kept)
+
+
+def _plain(location: Location) -> Location:
+    return tuple(part for part in _without_marks(location) if not (isinstance(part, str) and part.startswith(ARM)))
+
+
+def _collapsed(found: Sequence[tuple[Location, Problem]], subject: Subject) -> list[Problem]:
+    """One problem for a union, unless it is clear which arm was meant: then that arm's problems."""
+    done: list[Problem] = []
+    unions: dict[Location, dict[str, list[tuple[Location, Problem]]]] = {}
+    order: list[Location | Problem] = []
+    for location, problem in found:
+        at = next((i for i, part in enumerate(location) if isinstance(part, str) and part.startswith(ARM)), None)
+        if at is None:
+            order.append(problem)
+            continue
+        prefix = location[:at]
+        if prefix not in unions:
+            order.append(prefix)
+        arms = unions.setdefault(prefix, {})
+        arms.setdefault(str(location[at]), []).append((location[at + 1 :], problem))
+    for item in order:
+        done.extend(_union_problems(item, unions[item], subject) if isinstance(item, tuple) else [item])
+    return done
+
+
+def _union_problems(
+    prefix: Location, arms: Mapping[str, list[tuple[Location, Problem]]], subject: Subject
+) -> list[Problem]:
+    meant = [
+        problems
+        for problems in arms.values()
+        if not any(rest == () and problem["code"] in _MISMATCH for rest, problem in problems)
+    ]
+    path = path_of(prefix)
+    if len(meant) > 1:
+        # Objects that say what they are by a constant: {"kind": "cat", ...}.
+        tags = {
+            rest: None for problems in meant for rest, problem in problems if problem["code"] == "not_allowed" and len(rest) == 1
+        }
+        untagged = [problems for problems in meant if not any(rest in tags for rest, _ in problems)]
+        if not untagged and len(tags) == 1:
+            messages = [problem["message"] for problems in meant for rest, problem in problems if rest in tags]
+            return [_either(path_of((*prefix, *next(iter(tags)))), messages, subject)]
+        meant = untagged or meant
+    if len(meant) == 1:
+        return _collapsed(meant[0], subject)
+    nouns = list(dict.fromkeys(label.partition(":")[2] for label in arms))
+    said = f"must be {' or '.join(nouns)}" if len(meant) == 0 else f"fits none of its {len(arms)} forms"
+    return [{"path": path, "code": "wrong_type", "message": f"{subject(path)} {said}"}]
+
+
+def _either(path: str, messages: Sequence[str], subject: Subject) -> Problem:
+    """One problem for a constant that is wrong in every arm."""
+    begin = f"{subject(path)} must be "
+    choices = dict.fromkeys(message.removeprefix(begin).removeprefix("one of ") for message in messages)
+    return {"path": path, "code": "not_allowed", "message": f"{begin}one of {', '.join(choices)}"}
+
+
+def names_at(types: Types, node: Node, location: Location) -> Iterable[str]:
+    """The names that the object at a location may have, by the labels of the strict schema."""
+    kind = node["type"]
+    if kind == "definition-ref":
+        yield from names_at(types, types.definitions[node["schema_ref"]], location)
+    elif kind == "chain":
+        yield from names_at(types, node["steps"][0], location)
+    elif kind == "union":
+        for choice in node["choices"]:
+            if isinstance(choice, tuple) and location and location[0] == choice[1]:
+                yield from names_at(types, choice[0], location[1:])
+    elif kind == "tagged-union":
+        choice = node["choices"].get(location[0]) if location else None
+        if isinstance(choice, dict):
+            yield from names_at(types, choice, location[1:])
+    elif kind in ("typed-dict", "model-fields", "dataclass-args"):
+        yield from _names_in(types, node, location)
+    elif kind == "tuple":
+        if location and isinstance(location[0], int):
+            items = node["items_schema"]
+            yield from names_at(types, items[min(location[0], len(items) - 1)], location[1:])
+    elif isinstance(node.get("items_schema"), dict):
+        yield from names_at(types, node["items_schema"], location[1:])
+    elif kind == "dict":
+        if "values_schema" in node:
+            yield from names_at(types, node["values_schema"], location[1:])
+    elif isinstance(node.get("schema"), dict):
+        yield from names_at(types, node["schema"], location)
+
+
+def _names_in(types: Types, node: Node, location: Location) -> Iterable[str]:
+    fields: Any = node["fields"]
+    pairs = fields.items() if isinstance(fields, dict) else [(field["name"], field) for field in fields]
+    for name, field in pairs:
+        for alias in _aliases(field.get("validation_alias", name)):
+            if not location:
+                yield alias
+                break
+            if alias == location[0]:
+                yield from names_at(types, field["schema"], location[1:])
+
+
+def _aliases(alias: Any) -> list[str]:
+    """The names of a field that are plain names; paths into objects are not."""
+    if isinstance(alias, str):
+        return [alias]
+    return [item if isinstance(item, str) else item[0] for item in alias if isinstance(item, str) or len(item) == 1]
