@@ -268,8 +268,9 @@ class Protocol(H11Protocol):
                 await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
                 await self.stream.handle(EndBody(stream_id=STREAM_ID))
+                return  # a pipelined request has to wait; behind the last request, h11 would take any byte for an error
             else:
-                return  # needs data, or a pipelined request has to wait
+                return  # needs data
 
     async def send_continue(self) -> None:
         """Tell a client that waits for it to send the body."""
@@ -390,11 +391,11 @@ class Connection:
             # raise for some inputs, and unguarded that would end the whole server.
             log.exception("a connection failed")
         except BaseExceptionGroup as group:
-            fatal = group.split((trio.Cancelled, Exception))[1]
-            if fatal is not None:
-                raise fatal from None
-            cancelled = group.split(trio.Cancelled)[0]
-            log.error("a connection failed", exc_info=group)
+            cancelled, rest = group.split(trio.Cancelled)
+            if rest is not None:
+                log.error("a connection failed", exc_info=rest)
+                if not isinstance(rest, Exception):
+                    raise
             if cancelled is not None:
                 raise cancelled from None
         finally:
