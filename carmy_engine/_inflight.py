@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from ._context import AgentContext
-from ._execution import Execution
+from ._execution import Caller, Execution
 from ._model.cause import Cause
 from ._result import ExecutionResult
 from .errors import AgentError
@@ -110,6 +110,10 @@ class Inflight:
         """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""
         execution = self._running.get(execution_id)
         return execution is not None and _owns(owner, execution) and execution.cancel(cause)
+
+    def cancel_all(self, caller: Caller, cause: Cause) -> int:
+        """Cancel all that run for this very caller (not an equal one); give how many that were."""
+        return sum(execution.cancel(cause) for execution in self.running() if execution.caller is caller)
 
     def lookup(self, execution_id: str, owner: AgentContext | None) -> ExecutionSummary | None:
         """What is known of a running or recently ended execution; None when nothing is, or it is somebody else's."""

@@ -1,0 +1,26 @@
+"""Drives the frame protocol on trio, over any channel of messages.
+
+- `serve_channel`: an engine behind one connection, until the connection ends.
+- `open_client`: an executor in front of one.
+
+The channel's ``receive`` raises `trio.EndOfChannel` when the peer has said its last but still reads, and
+`trio.BrokenResourceError` when it has gone. Its ``send`` is called by one task at a time, and a send that was cancelled
+is the last one.
+"""
+
+from __future__ import annotations
+
+from ._client import ClientExecutor, open_client
+from ._outgoing import MAX_OUTGOING_BYTES, Outgoing
+from ._server import FLUSH_SECONDS, WRITE_SECONDS, Ending, serve_channel
+
+__all__ = [
+    "FLUSH_SECONDS",
+    "MAX_OUTGOING_BYTES",
+    "WRITE_SECONDS",
+    "ClientExecutor",
+    "Ending",
+    "Outgoing",
+    "open_client",
+    "serve_channel",
+]

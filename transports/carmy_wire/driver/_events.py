@@ -1,0 +1,97 @@
+"""The events of one call, between the task that reads the connection and the one that wants them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+import trio
+
+from carmy_engine import ExecutionCompleted, ExecutionEvent, ToolProgress
+
+MAX_PENDING_BYTES = 4 * 1024 * 1024
+"""Of partial results that wait for the reader of one stream. Beyond it the connection is not read, for any call."""
+
+
+class EventBuffer(trio.abc.ReceiveChannel[ExecutionEvent]):
+    """The reader's end of a stream. Reports merge into the newest while nobody reads; nothing else is lost.
+
+    Positions are given anew when an event is read, so that merging leaves no gaps.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[ExecutionEvent] = deque()
+        self._bytes = 0
+        self._seq = 0
+        self._error: Exception | None = None
+        self._closed = False
+        self._readable = trio.Event()
+        self._drained = trio.Event()
+
+    async def receive(self) -> ExecutionEvent:
+        """Wait for the next event.
+
+        Raises:
+            trio.EndOfChannel: After ``execution.completed``.
+            trio.ClosedResourceError: The channel was closed.
+            OutcomeUnknownError: The connection was lost.
+            ClosedError: The connection was lost before the call was sent.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._events:
+            if self._closed:
+                raise trio.ClosedResourceError
+            if self._error is not None:
+                raise self._error
+            self._readable = trio.Event()
+            await self._readable.wait()
+        event = self._events.popleft()
+        self._bytes -= _size_of(event)
+        self._drained.set()
+        if event.seq != self._seq:
+            event = msgspec.structs.replace(event, seq=self._seq)
+        self._seq += 1
+        if isinstance(event, ExecutionCompleted):
+            self._error = trio.EndOfChannel()
+        return event
+
+    async def aclose(self) -> None:
+        """Stop reading. The call is cancelled when the block of `stream` is left, not here."""
+        self.stop()
+        await trio.lowlevel.checkpoint()
+
+    async def put(self, event: ExecutionEvent) -> None:
+        """Add an event; wait while the reader is too far behind."""
+        size = _size_of(event)
+        while self._bytes and self._bytes + size > MAX_PENDING_BYTES and not self._closed:
+            self._drained = trio.Event()
+            await self._drained.wait()
+        if self._closed:
+            return
+        newest = self._events[-1] if self._events else None
+        if _is_report(event) and newest is not None and _is_report(newest):
+            self._events.pop()
+        self._events.append(event)
+        self._bytes += size
+        self._readable.set()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more will come; what is there can still be read."""
+        self._error = error
+        self._readable.set()
+
+    def stop(self) -> None:
+        """Nobody reads any more."""
+        self._closed = True
+        self._events.clear()
+        self._bytes = 0
+        self._readable.set()
+        self._drained.set()
+
+
+def _is_report(event: ExecutionEvent) -> bool:
+    return isinstance(event, ToolProgress) and event.partial_json is None
+
+
+def _size_of(event: ExecutionEvent) -> int:
+    return len(event.partial_json or b"") if isinstance(event, ToolProgress) else 0

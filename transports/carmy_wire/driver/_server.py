@@ -1,0 +1,350 @@
+"""An engine behind one connection."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+
+import msgspec
+import trio
+
+from carmy_engine import (
+    AgentError,
+    BoundEngine,
+    Catalog,
+    Cause,
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionRequest,
+    ExecutionResult,
+    ToolProgress,
+)
+from carmy_engine._crash import as_agent_error
+from carmy_engine.codec import answer_body
+
+from ..protocol import (
+    Call,
+    Cancel,
+    Describe,
+    Help,
+    Id,
+    Ping,
+    RemoteProtocolError,
+    Request,
+    ServerConnection,
+)
+from ..protocol._connection import HELP_RESULT
+from ._outgoing import Outgoing
+
+log = logging.getLogger("carmy_wire")
+
+WRITE_SECONDS = 30.0
+"""For one message to leave. A peer that takes longer has stopped reading, and is cut off."""
+
+FLUSH_SECONDS = 2.0
+"""For what is left once the last execution has ended at shutdown. A client that does not read cannot hold the process."""
+
+CLOSING_SECONDS = 2.0
+"""For executions that were cancelled when the drain limit had passed, to end and be answered."""
+
+_CANCELLED = (b'{"cancelled":false}', b'{"cancelled":true}')
+
+
+class Ending(enum.Enum):
+    """Why the serving of a connection ended."""
+
+    END = "end"
+    """The peer had said its last, and everything was answered."""
+    LOST = "lost"
+    """The peer has gone, or stopped reading."""
+    STOPPED = "stopped"
+    """The engine has stopped."""
+
+
+async def serve_channel(
+    engine: BoundEngine,
+    channel: trio.abc.Channel[bytes],
+    *,
+    server: str,
+    stopped: trio.Event,
+    drain_seconds: float,
+    write_seconds: float = WRITE_SECONDS,
+) -> Ending:
+    """Serve one connection until it ends. The channel stays open.
+
+    When the peer has said its last, the calls that were accepted go on for `drain_seconds`; the rest is cancelled (cause
+    ``shutdown``) and still answered. When the peer has gone, its calls are cancelled (cause ``disconnect``). When
+    cancelled itself, the message that is being written gets `FLUSH_SECONDS` to leave, and so does what waits behind it.
+
+    Args:
+        engine: Bound to the caller's context.
+        channel: See `carmy_wire.driver`.
+        server: The server's name, for the first frame.
+        stopped: Set when every execution has ended at shutdown.
+        drain_seconds: For calls that were accepted before the end of input.
+        write_seconds: For one message to leave; infinite for a peer that may take its time.
+
+    Returns:
+        Why it ended.
+    """
+    return await _Server(engine, channel, stopped, drain_seconds, write_seconds).run(server)
+
+
+class _Running:
+    """One call."""
+
+    __slots__ = ("_begun", "_cause", "executor")
+
+    def __init__(self, executor: BoundEngine) -> None:
+        self.executor = executor
+        self._begun = False
+        self._cause: Cause | None = None
+
+    def cancel(self, cause: Cause) -> bool:
+        """Cancel it, also when its execution has not begun yet. False when it was cancelled already, or has ended."""
+        if self._cause is not None or not (self.executor.cancel_all(cause) or not self._begun):
+            return False
+        self._cause = cause
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody has asked to cancel it."""
+        return self._cause is not None
+
+    def begins(self) -> None:
+        """Its execution can be cancelled from now on; do so, if somebody has asked for it before."""
+        self._begun = True
+        if self._cause is not None:
+            self.executor.cancel_all(self._cause)
+
+
+class _Server:
+    def __init__(
+        self,
+        engine: BoundEngine,
+        channel: trio.abc.Channel[bytes],
+        stopped: trio.Event,
+        drain_seconds: float,
+        write_seconds: float,
+    ) -> None:
+        self._engine = engine.bind(gone=Cause.DISCONNECT)
+        self._channel = channel
+        self._stopped = stopped
+        self._drain_seconds = drain_seconds
+        self._write_seconds = write_seconds
+        self._connection = ServerConnection()
+        self._out = Outgoing()
+        self._running: dict[Id, _Running] = {}
+        self._idle = trio.Event()
+        self._reading = trio.CancelScope()
+        self._serving = trio.CancelScope()
+        self._writing = trio.CancelScope(shield=True)
+        self._ending: Ending | None = None
+
+    async def run(self, server: str) -> Ending:
+        async with trio.open_nursery() as background:
+            background.start_soon(self._write)
+            flush = FLUSH_SECONDS
+            try:
+                self._out.put(self._connection.send_ready(server, await self._engine.catalog()))
+                await self._serve()
+                if self._ending is Ending.END:
+                    flush = max(flush, self._drain_seconds)
+            finally:
+                self._out.close()
+                self._flush_within(flush)
+        assert self._ending is not None
+        return self._ending
+
+    def _end(self, ending: Ending) -> None:
+        """Record why it ends; the first reason counts."""
+        if self._ending is None:
+            self._ending = ending
+        self._reading.cancel()
+
+    def _flush_within(self, seconds: float) -> None:
+        self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
+
+    async def _write(self) -> None:
+        """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
+        try:
+            with self._writing:
+                while (message := await self._out.take()) is not None:
+                    with trio.fail_after(self._write_seconds):
+                        await self._channel.send(message)
+                return
+        except trio.TooSlowError:
+            log.warning("a client took no message for %g s and is cut off", self._write_seconds)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it has gone, which is its right
+        self._lose()
+
+    def _lose(self) -> None:
+        """Nobody takes an answer any more, so nothing needs to run."""
+        self._ending = Ending.LOST
+        self._out.clear()
+        self._serving.cancel()
+
+    async def _serve(self) -> None:
+        with self._serving:
+            await self._serve_calls()
+
+    async def _serve_calls(self) -> None:
+        async with trio.open_nursery() as calls:
+            calls.start_soon(self._watch_stop)
+            with self._reading:
+                await self._read(calls)
+            if self._ending is Ending.END:
+                await self._finish_calls()
+            elif self._ending is Ending.STOPPED:
+                await self._wait_idle()  # the writer gives up in time, and those who wait for it with it
+            calls.cancel_scope.cancel()
+
+    async def _watch_stop(self) -> None:
+        await self._stopped.wait()
+        self._end(Ending.STOPPED)
+        self._flush_within(FLUSH_SECONDS)
+
+    async def _finish_calls(self) -> None:
+        """Let accepted calls end, for a while; then cancel them, and let them answer that."""
+        with trio.move_on_after(self._drain_seconds):
+            await self._wait_idle()
+            return
+        for call in self._running.values():
+            call.cancel(Cause.SHUTDOWN)
+        with trio.move_on_after(CLOSING_SECONDS):
+            await self._wait_idle()
+
+    async def _wait_idle(self) -> None:
+        while self._running:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def _read(self, calls: trio.Nursery) -> None:
+        """Take requests until there are no more. Nothing here waits for a tool."""
+        while True:
+            try:
+                message = await self._channel.receive()
+            except trio.EndOfChannel:
+                self._connection.receive_end()
+                self._end(Ending.END)
+                return
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._lose()
+                return
+            try:
+                await self._handle(message, calls)
+            except trio.ClosedResourceError:
+                return  # the writer has given up, and has said why
+
+    async def _handle(self, message: bytes, calls: trio.Nursery) -> None:
+        try:
+            request = self._connection.receive_message(message)
+        except RemoteProtocolError as error:
+            if error.reply is None:
+                raise  # a server's connection always has one
+            await self._out.wait_room(len(error.reply))
+            self._out.put(error.reply)
+            return
+        if isinstance(request, Call):
+            running = self._running[request.id] = _Running(self._engine.bind())
+            calls.start_soon(self._call, request, running)
+            return
+        answer: bytes | AgentError
+        try:
+            answer = await self._answer(request)
+        except AgentError as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+            answer, _ = as_agent_error(error, "the request", expose=False)
+        if isinstance(answer, AgentError):
+            await self._out.wait_room(0)
+            self._out.put(self._connection.send_refusal(request.id, answer.info))
+        else:
+            await self._out.wait_room(len(answer))
+            self._out.put(self._connection.send_answer(request.id, answer))
+
+    async def _answer(self, request: Request) -> bytes:
+        """The result of anything but a call, JSON."""
+        match request:
+            case Ping():
+                return b"{}"
+            case Help():
+                return HELP_RESULT
+            case Cancel():
+                return _CANCELLED[self._cancel(request)]
+            case Describe():
+                return _describe(await self._engine.catalog(), request.tool)
+            case _:
+                return (await self._engine.catalog()).document
+
+    def _cancel(self, request: Cancel) -> bool:
+        if request.execution_id is not None:
+            return self._engine.cancel(request.execution_id)
+        assert request.target is not None
+        running = self._running.get(request.target)
+        return running is not None and running.cancel(Cause.CALLER)
+
+    async def _call(self, call: Call, running: _Running) -> None:
+        """Run one call, and answer it."""
+        try:
+            body = await self._execute(call, running)
+            await self._out.wait_room(len(body))
+            self._out.put(self._connection.send_answer(call.id, body))
+        except trio.ClosedResourceError:
+            pass  # there is nobody to tell
+        except Exception as error:  # noqa: BLE001 - the boundary round one call of a connection
+            told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
+            if call.id in self._connection.calls:
+                with contextlib.suppress(trio.ClosedResourceError):
+                    self._out.put(self._connection.send_refusal(call.id, told.info))
+        finally:
+            del self._running[call.id]
+            self._idle.set()
+
+    async def _execute(self, call: Call, running: _Running) -> bytes:
+        request = ExecutionRequest(
+            tool=call.tool, arguments=call.arguments, request_id=call.request_id, timeout_ms=call.timeout_ms
+        )
+        if call.stream:
+            result = await self._stream(call.id, request, running)
+        else:
+            if running.wanted:
+                # By the time that this runs, the execution is inside its scope (or has ended): nothing before yields.
+                trio.lowlevel.current_trio_token().run_sync_soon(running.begins)
+            else:
+                running.begins()
+            result = await running.executor.execute(request)
+        return answer_body(result, replayed=True, duration=True)
+
+    async def _stream(self, call: Id, request: ExecutionRequest, running: _Running) -> ExecutionResult:
+        """Send the events. While the client is slow, they merge where they are made."""
+        result: ExecutionResult | None = None
+        async with running.executor.stream(request) as events:
+            async for event in events:
+                if event.seq == 0:
+                    running.begins()
+                if isinstance(event, ExecutionCompleted):
+                    result = event.result
+                await self._out.wait_room(_size_of(event))
+                self._out.put(self._connection.send_event(call, event))
+        assert result is not None  # the last event always comes
+        return result
+
+
+def _describe(catalog: Catalog, name: str) -> bytes:
+    for spec in catalog.tools:
+        if spec.name == name:
+            return msgspec.json.encode(spec)
+    raise AgentError.standard(
+        "TOOL_NOT_FOUND", "there is no tool of that name", suggested_action="Ask for 'tools' to see their names."
+    )
+
+
+def _size_of(event: ExecutionEvent) -> int:
+    """About the bytes of an event, where they can be many."""
+    if isinstance(event, ToolProgress):
+        return len(event.partial_json or b"")
+    return len(event.result.data_json or b"") if isinstance(event, ExecutionCompleted) else 0
