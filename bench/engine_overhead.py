@@ -4,12 +4,13 @@ The floor is composed by hand from the same libraries: decode the envelope, vali
 deadline scope, render the output, build the answer. The engine does that and everything it promises besides. Both are
 measured in turns, in one run, and reported as a ratio, so that the machine's speed cancels out.
 
-Run with ``python bench/engine_overhead.py [--rounds N] [--calls N]``.
+Run with ``python -m bench.engine_overhead [--rounds N] [--calls N]``.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -19,8 +20,8 @@ import pydantic
 import trio
 from pydantic import TypeAdapter
 
-from carmy_engine import ExecutionRequest, Settings, codec, open_engine, tool
-from carmy_engine._declare import compile_tool
+from carmy_engine import ExecutionRequest, codec, open_engine, tool
+from carmy_engine._declare import compile_tool, declaration_of
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -114,10 +115,38 @@ async def measure(answer: Answer, requests: list[bytes]) -> float:
     return (time.perf_counter() - started) / len(requests) * 1e6
 
 
+async def measure_sizes(rounds: int, calls: int) -> None:
+    """How the cost of a call grows with the number of registered tools."""
+    compiled = compile_tool(declaration_of(echo), {})
+    request = ExecutionRequest(tool="tool_0", arguments=msgspec.Raw(b'{"text":"mouse"}'))
+    samples: dict[int, list[float]] = {1: [], 100: [], 10_000: []}
+    for _ in range(rounds):
+        for size, column in samples.items():
+            tools = [
+                dataclasses.replace(compiled, spec=msgspec.structs.replace(compiled.spec, name=f"tool_{n}")) for n in range(size)
+            ]
+            async with open_engine(tools) as engine:
+                started = time.perf_counter()
+                for _ in range(calls):
+                    await engine.execute(request)
+                column.append((time.perf_counter() - started) / calls * 1e6)
+    base = statistics.median(samples[1])
+    for size, column in samples.items():
+        middle = statistics.median(column)
+        print(f"{size:6} tools: {middle:6.2f} µs per call, {middle / base:.2f} of the cost with one tool")
+
+
 async def main(rounds: int, calls: int) -> None:
     """Measure and print."""
+    await measure_floor(rounds, calls)
+    print()
+    await measure_sizes(rounds, calls)
+
+
+async def measure_floor(rounds: int, calls: int) -> None:
+    """The engine beside the floor."""
     serial = [0]
-    async with open_engine([compile_tool(function, {}) for function in (echo, search)], settings=Settings(name="bench")) as engine:
+    async with open_engine([compile_tool(declaration_of(function), {}) for function in (echo, search)]) as engine:
         decode = msgspec.json.Decoder(Envelope).decode
 
         async def ours(body: bytes) -> bytes:

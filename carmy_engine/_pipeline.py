@@ -88,7 +88,13 @@ class Pipeline:
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             raw = _json_arguments(request)
             arguments = found.tool.parse(raw)
-            await self._checkpoint()
+            # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
+            # through the scheduler on every call would cost as much as the rest of the call.
+            if self.now() < self._yield_at:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
+                self._yield_at = self.now() + _YIELD_SECONDS
+                await trio.lowlevel.checkpoint()
             self.inflight.admit(execution)
         except AgentError as refusal:
             return self.finisher.finish(execution, found and found.spec, Ending(error=refusal, exception=refusal))
@@ -102,19 +108,6 @@ class Pipeline:
             return await self._run_admitted(found, arguments, raw, request, identity, execution)
         finally:
             self.inflight.dismiss(execution)
-
-    async def _checkpoint(self) -> None:
-        """Stop here if the caller is cancelled; now and then let other tasks run.
-
-        Quick tools never wait, so a loop over `execute` would otherwise hold the event loop for as long as it goes on. A trip
-        through the scheduler for every call would cost as much as the rest of the call.
-        """
-        now = self.now()
-        if now >= self._yield_at:
-            self._yield_at = now + _YIELD_SECONDS
-            await trio.lowlevel.checkpoint()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _run_admitted(
         self,
@@ -140,18 +133,18 @@ class Pipeline:
                 except AgentError as refusal:
                     ending = Ending(error=refusal, exception=refusal)
         except (trio.Cancelled, BaseExceptionGroup):
-            pass  # told to stop, by this scope or one further out; `_cut_off` finds out which
+            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `_grace.guide`).
+            ending = self._cut_off(execution, found)
+            if execution.gone:
+                await self._end(found, identity if reserved else None, execution, ending)
+                raise
         if isinstance(ending, Outcome):
             return self.finisher.replay(execution, found.spec, ending)
         if ending is None:
             ending = self._cut_off(execution, found)
-        if execution.started and execution.listener is not None:
-            execution.listener.tool_completed(execution, ok=ending.error is None)
-        if reserved or execution.thread is not None:
-            ending = await self._settle(found, identity if reserved else None, execution, ending)
-        result = self.finisher.finish(execution, found.spec, ending)
+        result = await self._end(found, identity if reserved else None, execution, ending)
         if execution.gone:
-            await trio.lowlevel.checkpoint_if_cancelled()  # the caller's own cancel goes on its way
+            await trio.lowlevel.checkpoint_if_cancelled()  # the tool held the caller's cancel back
         return result
 
     async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending:
@@ -167,15 +160,17 @@ class Pipeline:
             if turn is not None and not _left_thread(execution):
                 turn.free()
 
-    async def _settle(
+    async def _end(
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
-    ) -> Ending:
-        """Leave under the request_id what this ending leaves: at once, or when an abandoned thread has ended."""
+    ) -> ExecutionResult:
+        """The steps after the tool. What stays under the request_id waits until an abandoned thread has ended."""
+        if execution.started and execution.listener is not None:
+            execution.listener.tool_completed(execution, ok=ending.error is None)
         if _left_thread(execution):
             self.background.start_soon(self._outlive, found, identity, execution, ending)
         elif identity is not None:
-            return await self.reservations.settle(identity, execution, found.spec, ending)
-        return ending
+            ending = await self.reservations.settle(identity, execution, found.spec, ending)
+        return self.finisher.finish(execution, found.spec, ending)
 
     async def _outlive(
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
