@@ -139,6 +139,14 @@ class BoundEngine:
         """Cancel a running execution of the same principal. False, and no effect, for any other id."""
         return self._engine._pipeline.inflight.cancel(execution_id, cause, self._owner)  # noqa: SLF001
 
+    def cancel_all(self, cause: Cause = Cause.CALLER) -> int:
+        """Cancel every execution that was started through this very object; give how many were running.
+
+        Executors bound from it, and other ones for the same principal, are not meant: a transport that binds one for
+        each call can cancel the call before it knows the execution's id.
+        """
+        return self._engine._pipeline.inflight.cancel_all(self._caller, cause)  # noqa: SLF001
+
     def lookup(self, execution_id: str) -> ExecutionSummary | None:
         """A running or recently ended execution of the same principal; None for any other id."""
         return self._engine._pipeline.inflight.lookup(execution_id, self._owner)  # noqa: SLF001
