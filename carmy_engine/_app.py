@@ -284,7 +284,7 @@ def conventional(
     given = {"name": name, "timeout_secs": timeout}
     settings = load_settings({key: value for key, value in given.items() if value is not None})
     made = App(settings.name, settings=settings)
-    made._registered = registered
+    made._registered = registered  # noqa: SLF001 - one module; not an option for everybody
     return made
 
 
