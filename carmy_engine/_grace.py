@@ -39,27 +39,42 @@ def guide(
 ) -> Generator[Any, Any, T]:
     """Run `coro` in this task; once it has been told to stop, shelter it for `GRACE_SECONDS`.
 
-    The first ``Cancelled`` goes through. After it, `scope` becomes a shield with the grace as its deadline, so that clean-up
-    may await; when the grace is over it is cancelled again, for good. A ``Cancelled`` that was let through is then no
-    longer caught by `scope`: the caller of this function catches it.
+    The first ``Cancelled`` goes through. After it, at the first ``await`` outside the tool's own nurseries, `scope` becomes
+    a shield with the grace as its deadline, so that clean-up may await; when the grace is over it is cancelled again, for
+    good. A ``Cancelled`` that was let through is then no longer caught by `scope`: the caller of this function catches it.
+
+    As long as a nursery of the tool is open, the cancel stays in force: a nursery swallows the ``Cancelled`` of its
+    children if it cannot see that the cancel comes from further out, and the tool would go on as if nothing had happened.
+    Clean-up inside a nursery uses `grace`.
 
     Args:
         coro: The tool.
         scope: The scope that is cancelled when the tool has to stop; the caller has entered it, and no other one since.
         on_cancel: Called once, when the cancellation is noticed, before the tool's clean-up runs.
     """
-    sheltered = False
+    noticed = told = sheltered = False
+    task = trio.lowlevel.current_task()
+    before = len(task.child_nurseries)
     try:
         trap = coro.send(None)
         while True:
             message = yield trap
-            # The tool was blocked when the cancel came and has been resumed: it knows, and what it awaits from now on is
-            # clean-up. (One that was not blocked meets the cancel at its next await, and then comes here.)
-            if not sheltered and _is_cancelled(scope):
-                sheltered = True
+            if sheltered or not _is_cancelled(scope):
+                trap = coro.send(message)
+                continue
+            if not noticed:
+                noticed = True
                 on_cancel()
-                _shelter(scope)
+            # Once a Cancelled is on its way into the tool, it knows, and what it awaits from now on is clean-up. The cancel
+            # alone does not count: it may have come after the tool was woken for another reason.
+            told = told or isinstance(getattr(message, "error", None), trio.Cancelled)
+            open_now = len(task.child_nurseries)
             trap = coro.send(message)
+            # A tool that waits for its nursery is not woken by a Cancelled, but raises one when it leaves it.
+            told = told or len(task.child_nurseries) < open_now
+            if told and len(task.child_nurseries) == before:
+                sheltered = True
+                _shelter(scope)
     except StopIteration as stop:
         result: T = stop.value
         return result
