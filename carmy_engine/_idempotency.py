@@ -64,7 +64,15 @@ class Leaves(enum.Enum):
     """Interrupted: effects may exist, and nobody has seen an answer."""
 
 
-def leaves(spec: ToolSpec, *, started: bool, error: ErrorInfo | None, cause: Cause | None, crashed: bool) -> Leaves:
+def leaves(
+    spec: ToolSpec,
+    *,
+    started: bool,
+    error: ErrorInfo | None,
+    cause: Cause | None,
+    crashed: bool = False,
+    gone: bool = False,
+) -> Leaves:
     """The table of contract section 6, row by row.
 
     Args:
@@ -73,6 +81,7 @@ def leaves(spec: ToolSpec, *, started: bool, error: ErrorInfo | None, cause: Cau
         error: How it failed, None for success.
         cause: Why it was cut off, None when it ended by itself.
         crashed: The tool raised something undeclared.
+        gone: Nobody takes the answer: the caller's own scope was cancelled, whatever else was.
     """
     if error is None:
         return Leaves.ANSWER
@@ -84,6 +93,6 @@ def leaves(spec: ToolSpec, *, started: bool, error: ErrorInfo | None, cause: Cau
         return Leaves.ANSWER
     if spec.is_repeatable:
         return Leaves.NOTHING
-    if cause in (Cause.DISCONNECT, Cause.SHUTDOWN):
+    if gone or cause in (Cause.DISCONNECT, Cause.SHUTDOWN):
         return Leaves.DOUBT
     return Leaves.ANSWER  # deadline, or cancelled by id: the caller is told that effects may exist
