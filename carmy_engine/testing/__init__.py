@@ -1,13 +1,29 @@
 """The public kit for tests: scripted tools, a recording sink, and the published suites for executors and stores.
 
-- `SCRIPTED_TOOLS` do exactly what a call says; `Stage` is what they act on.
+- `SCRIPTED_TOOLS` do exactly what a call says; `Stage` is what they act on (gates that hold calls, counts of effects).
 - `RecordingSink` keeps every audit record.
+- `check_executor` proves that something executes tools as the engine does: the client of a transport, for example.
+
+Nothing here needs a test framework.
 """
 
 from __future__ import annotations
 
 from ._stage import Stage
+from ._suite import CheckFailure
+from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
 from .sinks import RecordingSink
-from .tools import SCRIPTED_TOOLS, compile_scripted
+from .tools import ACTORS, SCRIPTED_TOOLS, compile_scripted
 
-__all__ = ["SCRIPTED_TOOLS", "RecordingSink", "Stage", "compile_scripted"]
+__all__ = [
+    "ACTORS",
+    "EXECUTOR_CHECKS",
+    "SCRIPTED_TOOLS",
+    "CheckFailure",
+    "ExecutorCheck",
+    "MakeExecutor",
+    "RecordingSink",
+    "Stage",
+    "check_executor",
+    "compile_scripted",
+]

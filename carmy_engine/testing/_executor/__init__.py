@@ -1,0 +1,8 @@
+"""The checks of the suite for executors, by subject."""
+
+from __future__ import annotations
+
+from . import arguments, cancellation, catalog, concurrency, deadlines, events, idempotency, results
+from .suite import suite
+
+__all__ = ["arguments", "cancellation", "catalog", "concurrency", "deadlines", "events", "idempotency", "results", "suite"]

@@ -1,0 +1,30 @@
+"""One entry for each way to reach an engine; the executor suite runs on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from carmy_engine._engine import open_engine
+from carmy_engine.abc import Executor
+from carmy_engine.testing import MakeExecutor, Stage, compile_scripted
+
+
+@asynccontextmanager
+async def in_process() -> AsyncIterator[Executor]:
+    """The engine itself."""
+    async with open_engine(compile_scripted(Stage())) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def bound() -> AsyncIterator[Executor]:
+    """A bound view of it."""
+    async with open_engine(compile_scripted(Stage())) as engine:
+        yield engine.bind(principal="ana", session="s1")
+
+
+MAKERS: dict[str, MakeExecutor] = {
+    "in_process": in_process,
+    "bound": bound,
+}
