@@ -329,15 +329,15 @@ class AnonymousMayRead:
         return spec.effect.is_safe or context.principal is not None or context.transport == "in_process"
 
 
-def make_app(root: str, token: str | None = None) -> App:
+def make_app(ws: Workspace, token: str | None = None) -> App:
     """The application.
 
     Args:
-        root: The directory to work in.
+        ws: The directory to work in.
         token: What the owner shows; None: there is no owner, and callers are anonymous.
     """
     made = App("workspace").add(list_files, search_files, read_file, write_file, delete_file, run_command)
-    made.state(Workspace(root)).policy(AnonymousMayRead())
+    made.state(ws).policy(AnonymousMayRead())
     if token is not None:
         permissions = {"confirm:delete_file", "confirm:run_command"}
         made.authenticate(BearerTokens({token: AgentContext(principal="owner", permissions=frozenset(permissions))}))
@@ -369,18 +369,18 @@ TOUR = """\
 Once the server is listening, try these in another terminal (Ctrl-C here ends it):
 
 # 1. What can it do?
-curl -s http://{address}/agent/tools
+curl -sS http://{address}/agent/tools
 
 # 2. A search, with matches as they are found:
-curl -sN http://{address}/agent/execute -H 'Content-Type: application/json' -H 'Accept: text/event-stream' \\
+curl -sSN http://{address}/agent/execute -H 'Content-Type: application/json' -H 'Accept: text/event-stream' \\
   -d '{{"tool": "search_files", "arguments": {{"pattern": "async def", "glob": "docs/**/*.py"}}}}'
 
 # 3. A part of a file:
-curl -s http://{address}/agent/execute -H 'Content-Type: application/json' \\
+curl -sS http://{address}/agent/execute -H 'Content-Type: application/json' \\
   -d '{{"tool": "read_file", "arguments": {{"path": "README.md", "end_line": 10}}}}'
 """
 
-app = make_app(os.environ.get("WORKSPACE_ROOT", "."), os.environ.get("WORKSPACE_TOKEN"))
+app = make_app(Workspace(os.environ.get("WORKSPACE_ROOT", ".")), os.environ.get("WORKSPACE_TOKEN"))
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:

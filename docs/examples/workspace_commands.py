@@ -59,10 +59,10 @@ class HeadAndTail:
         self.left_out = 0
         """Bytes between the two."""
 
-    def add(self, data: bytes) -> bytes:
+    def add(self, data: bytes | bytearray) -> bytes:
         """Take more of the stream; return the part that went to the beginning."""
         room = self._limit - len(self._head)
-        head, rest = data[:room], data[room:]
+        head, rest = bytes(data[:room]), bytes(data[room:])
         self._head += head
         if rest:
             self._tail.append(rest)

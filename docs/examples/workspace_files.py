@@ -15,7 +15,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from carmy_engine import AgentError, ErrorCategory
@@ -181,7 +181,7 @@ class Workspace:
             os.unlink(place.name, dir_fd=place.directory)
             return before.st_size
 
-    def walk(self, path: str, *, hidden: bool) -> Iterator[Found]:
+    def walk(self, path: str, *, hidden: bool) -> Generator[Found, None, None]:
         """Every file and link below a directory, in the order of their names. Links are not followed.
 
         What cannot be read, and names that are not UTF-8, are passed over. Close the iterator (`contextlib.closing`)
@@ -254,7 +254,7 @@ def read_at(place: Place, path: str, limit: int) -> bytes:
     return content
 
 
-def _walk(directory: int, prefix: str, hidden: bool, depth: int) -> Iterator[Found]:
+def _walk(directory: int, prefix: str, hidden: bool, depth: int) -> Generator[Found, None, None]:
     try:
         with os.scandir(directory) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)

@@ -34,11 +34,14 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
         return len(tests) in reached
 
     def _skip_stars(positions: set[int]) -> set[int]:
-        found = set(positions)
-        for at in sorted(positions):
-            while at < len(tests) and tests[at] is None:
-                at += 1
-                found.add(at)
+        """Also the positions after stars, since these may stand for no directory at all."""
+        found: set[int] = set()
+        for position in positions:
+            after = position
+            while after < len(tests) and tests[after] is None:
+                found.add(after)
+                after += 1
+            found.add(after)
         return found
 
     return matches
