@@ -24,6 +24,9 @@ from ._context import AgentContext
 
 T = TypeVar("T")
 
+_TYPED_DICT: Any = typing_extensions.TypedDict
+"""Called with fields that are known only at run time, which no type checker follows."""
+
 
 class StateMarker:
     """In the metadata of an annotation: this parameter is injected, the caller never sees it."""
@@ -55,6 +58,10 @@ class UnusableType(Exception):  # noqa: N818 - caught and reworded where the fun
         super().__init__(f"{what}. {instead}")
         self.what = what
         self.instead = instead
+
+
+class UnresolvedType(UnusableType):
+    """A type that names something not defined yet; it may be by the time the application starts."""
 
 
 def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -97,7 +104,9 @@ def _normalise(annotation: Any, seen: dict[Any, Any]) -> Any:
     if origin in (Union, types.UnionType):
         members = [_normalise(member, seen) for member in arguments if member is not msgspec.UnsetType]
         return functools.reduce(operator.or_, members) if _all_types(members) else Union[tuple(members)]  # noqa: UP007
-    changed = tuple(_normalise(argument, seen) if not isinstance(argument, list) else argument for argument in arguments)
+    changed = tuple(
+        _normalise(argument, seen) if not isinstance(argument, list) else argument for argument in arguments
+    )
     if all(new is old for new, old in zip(changed, arguments, strict=True)):
         return annotation
     try:
@@ -115,7 +124,9 @@ def _metadata(metadata: tuple[Any, ...]) -> tuple[Any, ...]:
     found: list[Any] = []
     for item in metadata:
         if isinstance(item, StateMarker):
-            raise UnusableType("State is part of another type", "Take it as a parameter of its own: 'db: State[Database]'.")
+            raise UnusableType(
+                "State is part of another type", "Take it as a parameter of its own: 'db: State[Database]'."
+            )
         if isinstance(item, Arg) or item is Arg:
             continue
         if isinstance(item, str | typing_extensions.Doc):
@@ -142,6 +153,11 @@ def _from_meta(meta: msgspec.Meta) -> list[Any]:
     return found
 
 
+_QUALIFIERS: tuple[Any, ...] = (
+    typing.Required, typing.NotRequired, typing_extensions.Required, typing_extensions.NotRequired,
+)  # fmt: skip
+
+
 def _readable_typed_dict(cls: Any, seen: dict[Any, Any]) -> Any:
     """The same TypedDict in the form pydantic asks for before Python 3.12."""
     if cls in seen:
@@ -152,11 +168,11 @@ def _readable_typed_dict(cls: Any, seen: dict[Any, Any]) -> Any:
     fields: dict[str, Any] = {}
     for name, hint in hints.items():
         bare = hint
-        while typing.get_origin(bare) in (typing_extensions.Required, typing_extensions.NotRequired):
+        while typing.get_origin(bare) in _QUALIFIERS:
             bare = typing.get_args(bare)[0]
         field = _normalise(bare, seen)
         fields[name] = field if name in cls.__required_keys__ else typing_extensions.NotRequired[field]
-    made: Any = typing_extensions.TypedDict(cls.__name__, fields)  # type: ignore[operator]  # its fields are known only now
+    made = _TYPED_DICT(cls.__name__, fields)
     for attribute in ("__module__", "__qualname__", "__doc__", "__pydantic_config__"):
         if hasattr(cls, attribute):
             setattr(made, attribute, getattr(cls, attribute))

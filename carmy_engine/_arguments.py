@@ -93,7 +93,7 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
     strict = strict_types(types)
     published: Node | None = None
     if plan.input is None:
-        root: Node = dict(core_schema.typed_dict_schema(dict(strict.fields), extra_behavior="forbid"))  # type: ignore[arg-type]
+        root: Node = dict(core_schema.typed_dict_schema(dict(strict.fields), extra_behavior="forbid"))
         descriptions = _docstrings.arguments_of(function)
     else:
         root = strict.fields[plan.input]["schema"]
@@ -101,7 +101,7 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
         descriptions = {}
     schema = input_schema(types, published, _under_wire_names(types, descriptions))
     definitions: Any = list(strict.definitions.values())
-    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root  # type: ignore[arg-type]
+    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root
     try:
         # Nested models bring prebuilt validators, which know nothing of the rewriting.
         validator = SchemaValidator(whole, CoreConfig(strict=True), _use_prebuilt=False)

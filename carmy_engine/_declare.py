@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn, Required, TypedDict, TypeVar, Unpack
 
 from . import abc
-from ._annotations import Arg, State, UnusableType
-from ._arguments import arguments_parser
+from ._annotations import Arg, State, UnresolvedType, UnusableType
+from ._arguments import ArgumentsParser, arguments_parser
 from ._compiled import CompiledTool
 from ._docstrings import description_of
 from ._jsonschema import compile_object
 from ._model.effect import Confirmation, Effect
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
-from ._output import output_renderer
+from ._output import OutputRenderer, output_renderer
 from ._signature import SignaturePlan, is_async, local_names, location_of, plan_of, refuse
 from .errors import AgentError, DeclarationError
 
@@ -87,6 +87,7 @@ class ToolDeclaration:
         register: Part of `declared`.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
+        parts: Validator and serialiser; None as long as a type names something not defined yet.
     """
 
     function: Callable[..., Any]
@@ -103,6 +104,7 @@ class ToolDeclaration:
     register: bool = True
     plan: SignaturePlan | None = None
     names: Mapping[str, Any] | None = None
+    parts: tuple[ArgumentsParser, OutputRenderer] | None = None
 
 
 def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:
@@ -116,7 +118,9 @@ def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[
         DeclarationError: The function cannot be a tool; says why, where and what to write instead.
     """
     if function:
-        raise refuse(function[0], "@tool needs an effect", "Write @tool(effect=...) with one of: " + _choices(Effect) + ".")
+        raise refuse(
+            function[0], "@tool needs an effect", "Write @tool(effect=...) with one of: " + _choices(Effect) + "."
+        )
 
     def decorate(target: F) -> F:
         declaration = declare(target, dict(attributes), depth=1)
@@ -153,8 +157,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
         plan = plan_of(function, names)
     except NameError:
         plan = None  # a class further down in the module; compile_tool asks again
-    if plan is not None:
-        _build(function, plan)
+    parts = None if plan is None else _parts_at_declaration(function, plan)
     description = checked.pop("description", None)
     return ToolDeclaration(
         function=function,
@@ -163,6 +166,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
         description=description_of(function) if description is None else description,
         plan=plan,
         names=names if plan is None else None,
+        parts=parts,
         **checked,
     )
 
@@ -214,7 +218,7 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     plan = _resolved_plan(found)
     injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
     try:
-        arguments, output = _parts(found.function, plan)
+        arguments, output = found.parts or _parts_of(found.function, plan)
     except UnusableType as problem:
         raise _invalid_schema(found, str(problem)) from None
     spec = ToolSpec(
@@ -240,14 +244,18 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     )
 
 
-def _parts(function: Callable[..., Any], plan: SignaturePlan) -> Any:
+def _parts_of(function: Callable[..., Any], plan: SignaturePlan) -> tuple[ArgumentsParser, OutputRenderer]:
     return arguments_parser(function, plan), output_renderer(function, plan)
 
 
-def _build(function: Callable[..., Any], plan: SignaturePlan) -> None:
-    """Build everything once, so that a type without a schema is refused where it was written."""
+def _parts_at_declaration(
+    function: Callable[..., Any], plan: SignaturePlan
+) -> tuple[ArgumentsParser, OutputRenderer] | None:
+    """Build everything where the function stands, so that a type without a schema is refused where it was written."""
     try:
-        _parts(function, plan)
+        return _parts_of(function, plan)
+    except UnresolvedType:
+        return None
     except UnusableType as problem:
         raise refuse(function, problem.what, problem.instead) from None
 
@@ -313,7 +321,9 @@ def _checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) 
     for name, least in (("max_waiting", 0), ("max_output_bytes", 1)):
         value = given.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise refuse(function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out.")
+            raise refuse(
+                function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out."
+            )
     return checked
 
 
@@ -321,7 +331,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _choice(function: Callable[..., Any], attribute: str, value: object, options: type[Effect] | type[Confirmation]) -> Any:
+def _choice(
+    function: Callable[..., Any], attribute: str, value: Any, options: type[Effect] | type[Confirmation]
+) -> Any:
     try:
         return options(value)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def _attribute_docstrings(cls: type[Any]) -> dict[str, str]:
         return {}  # made at run time, or typed into a shell
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
     found: dict[str, str] = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in itertools.pairwise(body):
         if (
             isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)

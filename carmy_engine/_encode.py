@@ -31,7 +31,9 @@ def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
             raise _NoForm("must be a mapping of names to values")
         data = msgspec.json.encode(arguments, enc_hook=jsonable)
     except RecursionError:
-        error = invalid_request(f"the arguments are nested more than {MAX_JSON_DEPTH} levels deep, or contain themselves")
+        error = invalid_request(
+            f"the arguments are nested more than {MAX_JSON_DEPTH} levels deep, or contain themselves"
+        )
     except UnicodeEncodeError:
         error = invalid_request("the arguments contain a lone surrogate, which is not valid Unicode")
     except (_NoForm, TypeError, ValueError, OverflowError) as problem:

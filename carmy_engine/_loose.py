@@ -41,7 +41,9 @@ def _constrained(node: Any) -> bool:
         return True
     if str(node.get("type")).startswith("function-") and _is_pydantics(node):
         return True
-    return any(_constrained(part) for key, part in node.items() if key not in ("metadata", "default", "cls", "serialization"))
+    return any(
+        _constrained(part) for key, part in node.items() if key not in ("metadata", "default", "cls", "serialization")
+    )
 
 
 def _is_pydantics(node: Mapping[str, Any]) -> bool:
@@ -156,7 +158,11 @@ class Loose(Labelled):
         cls = (node.get("metadata") or {}).get(STRUCT)
         if cls is None:
             return made
-        return {"type": "union", "mode": "left_to_right", "choices": [(core_schema.is_instance_schema(cls), "\0null"), (made, "\0value")]}
+        return {
+            "type": "union",
+            "mode": "left_to_right",
+            "choices": [(core_schema.is_instance_schema(cls), "\0null"), (made, "\0value")],
+        }
 
 
 class Checked(Loose):
@@ -176,7 +182,7 @@ class Checked(Loose):
         if cls is not None:
             dump = as_dict(cls)
             fields = self.visit(node["schema"])
-            return dict(core_schema.no_info_before_validator_function(lambda value: _dumped(dump, value), fields))  # type: ignore[arg-type]
+            return dict(core_schema.no_info_before_validator_function(lambda value: _dumped(dump, value), fields))
         return self.parts(node) if _is_pydantics(node) else self.visit(node["schema"])
 
     on_function_after = on_function_before = on_function_wrap = _inner

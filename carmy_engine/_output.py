@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, SchemaValidator, ValidationError, core_schema
+from pydantic_core import (
+    CoreConfig,
+    PydanticSerializationError,
+    SchemaSerializer,
+    SchemaValidator,
+    ValidationError,
+    core_schema,
+)
 
 from . import codec
 from ._encode import first_infinite, first_without_form
@@ -182,11 +189,9 @@ class _Validator:
         return self._validate(value, by_alias=True, by_name=True)
 
 
-
-
 def _problem(path: str, said: str) -> Problem:
     return {"path": path, "code": "wrong_type", "message": f"{output_subject(path)} {said}"}
 
 
 def _whole(root: Node, definitions: list[Any]) -> Any:
-    return core_schema.definitions_schema(root, definitions) if definitions else root  # type: ignore[arg-type]
+    return core_schema.definitions_schema(root, definitions) if definitions else root

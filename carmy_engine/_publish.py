@@ -14,8 +14,8 @@ from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_p
 
 from . import _docstrings
 from ._annotations import UnusableType
+from ._nouns import accepts_null
 from ._schema import Node, Types, says_extra
-from ._strict import accepts_null
 from ._structs import STRUCT
 
 Schema = dict[str, Any]
@@ -32,7 +32,7 @@ def input_schema(types: Types, root: Node | None, descriptions: Mapping[str, str
         root: The type whose fields are the arguments, None when the arguments are `types.fields`.
         descriptions: Texts for arguments that have none of their own.
     """
-    whole: Any = core_schema.typed_dict_schema(dict(types.fields), extra_behavior="forbid")  # type: ignore[arg-type]
+    whole: Any = core_schema.typed_dict_schema(dict(types.fields), extra_behavior="forbid")
     made = _inlined(_generate(types, whole if root is None else root, "validation"))
     if root is not None:
         made.pop("description", None)  # of the class; the tool has its own
@@ -51,7 +51,7 @@ def output_schema(types: Types, root: Node) -> Schema:
 
 def _generate(types: Types, root: Node, mode: Mode) -> Schema:
     definitions: Any = list(types.definitions.values())
-    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root  # type: ignore[arg-type]
+    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root
     generator = _Generator(types)
     try:
         return _untitled(generator.generate(whole, mode))
@@ -141,14 +141,14 @@ class _Generator(GenerateJsonSchema):
         if self.mode == "serialization":
             return text
         whole: Schema = {"type": "integer"}
-        self.update_with_validations(whole, {**schema, "type": "int"}, self.ValidationsMapping.numeric)  # type: ignore[dict-item]
+        self.update_with_validations(whole, {**schema, "type": "int"}, self.ValidationsMapping.numeric)
         return {"anyOf": [text, {key: _plain(value) for key, value in whole.items()}]}
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> Schema:
         made = super().tagged_union_schema(schema)
         # A word of OpenAPI; each arm says its tag itself.
         made.pop("discriminator", None)
-        arms = [self._types.resolve(choice) for choice in dict(schema)["choices"].values()]  # type: ignore[attr-defined]
+        arms = [self._types.resolve(choice) for choice in dict(schema)["choices"].values()]
         if any(STRUCT in (arm.get("metadata") or {}) for arm in arms):
             # A tag is optional in a Struct on its own.
             made = {"type": "object", "required": [schema["discriminator"]], **made}
@@ -236,7 +236,11 @@ def _wire_names(cls: Any, name: str) -> list[str]:
     fields: Any = getattr(cls, "__pydantic_fields__", None)
     if isinstance(fields, dict) and name in fields:
         field = fields[name]
-        return [alias for alias in (field.validation_alias, field.serialization_alias, field.alias, name) if isinstance(alias, str)]
+        return [
+            alias
+            for alias in (field.validation_alias, field.serialization_alias, field.alias, name)
+            if isinstance(alias, str)
+        ]
     config = getattr(cls, "__struct_config__", None)
     if config is not None:
         encoded = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))

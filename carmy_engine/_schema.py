@@ -17,7 +17,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import SchemaError
 
-from ._annotations import UnusableType, names_of_types, normalise
+from ._annotations import UnresolvedType, UnusableType, names_of_types, normalise
 from ._structs import annotations_of, is_struct, reference_of, struct_schema
 
 Node = dict[str, Any]
@@ -103,9 +103,13 @@ def types_of(annotations: Mapping[str, Any]) -> Types:
 
     Raises:
         UnusableType: One of them has no JSON form.
+        UnresolvedType: One of them names something that is not defined yet.
     """
     expander = _Expander()
-    return Types(expander.fields(annotations), expander.definitions)
+    try:
+        return Types(expander.fields(annotations), expander.definitions)
+    except NameError as problem:
+        raise _undefined(str(problem.name)) from None
 
 
 class _Expander(Rewriter):
@@ -116,8 +120,8 @@ class _Expander(Rewriter):
         self._inside: list[str] = []
 
     def fields(self, annotations: Mapping[str, Any]) -> dict[str, Node]:
-        node = self.visit(_typed_dict(annotations))
-        return node["fields"]
+        found: dict[str, Node] = self.visit(_typed_dict(annotations))["fields"]
+        return found
 
     def on_definitions(self, node: Node) -> Node:
         for definition in node["definitions"]:
@@ -137,7 +141,7 @@ class _Expander(Rewriter):
         if ref not in self.definitions:
             self.definitions[ref] = {}
             fields = self._struct_fields(cls)
-            self.definitions[ref] = dict(struct_schema(cls, fields))  # type: ignore[arg-type]  # see Node
+            self.definitions[ref] = dict(struct_schema(cls, fields))
         return {"type": "definition-ref", "schema_ref": ref}
 
     def _struct_fields(self, cls: type[msgspec.Struct]) -> Any:
@@ -164,7 +168,9 @@ class _Expander(Rewriter):
             raise UnusableType(
                 f"the Structs {names} cannot be told apart", "Give each a tag: 'class A(Struct, tag=True)'."
             )
-        tags = {struct.__struct_config__.tag: self.visit(choice) for struct, choice in zip(structs, choices, strict=True)}
+        tags = {
+            struct.__struct_config__.tag: self.visit(choice) for struct, choice in zip(structs, choices, strict=True)
+        }
         return {"type": "tagged-union", "discriminator": fields.pop(), "choices": tags}
 
     def on_generator(self, node: Node) -> Node:
@@ -223,7 +229,8 @@ def says_extra(node: Node) -> bool:
 
 def _typed_dict(annotations: Mapping[str, Any]) -> Node:
     normal = {name: normalise(annotation) for name, annotation in annotations.items()}
-    holder: Any = typing_extensions.TypedDict("Arguments", normal)  # type: ignore[operator]  # its fields are known only now
+    make: Any = typing_extensions.TypedDict  # with fields known only now, which no type checker follows
+    holder = make("Arguments", normal)
     # Lets Structs through as is-instance nodes, which `_Expander` fills in; whatever else comes through is refused there.
     holder.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
     try:
@@ -231,13 +238,17 @@ def _typed_dict(annotations: Mapping[str, Any]) -> Node:
             warnings.simplefilter("ignore")  # remarks on metadata that the engine reads itself
             schema: Any = TypeAdapter(holder).core_schema
     except PydanticUndefinedAnnotation as problem:
-        raise UnusableType(
-            f"'{problem.name}' is not defined", "Define it at the level of a module, before the tool."
-        ) from None
+        raise _undefined(str(problem.name)) from None
     except (PydanticSchemaGenerationError, PydanticUserError, SchemaError) as problem:
         text = str(problem).split("\n", 1)[0].rstrip(".")
+        if getattr(problem, "code", None) == "class-not-fully-defined":
+            raise UnresolvedType(text, "Define what it names at the level of its module.") from None
         raise UnusableType(f"a type has no schema: {text}", "Use types that JSON has.") from None
     return _without_holder(schema)
+
+
+def _undefined(name: str) -> UnresolvedType:
+    return UnresolvedType(f"'{name}' is not defined", "Define it at the level of a module; import it at run time.")
 
 
 def _without_holder(schema: Node) -> Node:

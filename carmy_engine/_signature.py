@@ -20,6 +20,7 @@ from ._annotations import Arg, StateMarker, split_annotated
 from ._context import AgentContext
 from .errors import DeclarationError
 
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
     """One parameter that the caller fills in.

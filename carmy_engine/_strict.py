@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import PydanticUseDefault, core_schema
 
+from ._nouns import accepts_null, noun_of, one_of
 from ._schema import Node, Rewriter, Types, says_extra
 
 VALUE = "\0value"
@@ -151,7 +152,11 @@ class Strict(Labelled):
         values = [member.value for member in members]
 
         def restricted(part: list[Any]) -> Node:
-            return {**{key: value for key, value in node.items() if key != "sub_type"}, "members": part, "strict": False}
+            return {
+                **{key: value for key, value in node.items() if key != "sub_type"},
+                "members": part,
+                "strict": False,
+            }
 
         return _by_kind(members, values, restricted)
 
@@ -192,7 +197,7 @@ class Strict(Labelled):
             # checked first, without the author's validators: those run when the model is made.
             bare = {**_Bare(self._types).on_model({**node, "custom_init": False}), "root_model": False}
             bare.pop("post_init", None)
-            return dict(core_schema.no_info_after_validator_function(_initialised(node["cls"]), bare))  # type: ignore[arg-type]
+            return dict(core_schema.no_info_after_validator_function(_initialised(node["cls"]), bare))
         return self.parts(node) if node.get("root_model") else self._closed(node)
 
     on_dataclass = _closed
@@ -231,65 +236,6 @@ def closed(node: Node) -> Node:
     if node["type"] == "typed-dict":
         made["extra_behavior"] = "forbid"
     return made
-
-
-def accepts_null(types: Types, node: Node) -> bool:
-    """True when null is a value of the type in its own right."""
-    node = types.resolve(node)
-    kind = node["type"]
-    if kind in ("nullable", "none", "any", "json", "function-plain", "missing-sentinel"):
-        return True
-    if kind in ("union", "tagged-union"):
-        choices = node["choices"]
-        found = choices.values() if isinstance(choices, dict) else choices
-        return any(accepts_null(types, choice[0] if isinstance(choice, tuple) else choice) for choice in found)
-    if kind == "literal":
-        return None in node["expected"]
-    if kind == "model" and not node.get("root_model"):
-        return False
-    inner = node.get("strict_schema") or node.get("json_schema") or node.get("schema")
-    if kind == "chain":
-        inner = node["steps"][0]
-    return isinstance(inner, dict) and kind not in ("dataclass",) and "type" in inner and accepts_null(types, inner)
-
-
-_NOUNS = {
-    "int": "an integer", "float": "a number", "str": "a string", "bool": "true or false", "none": "null",
-    "bytes": "a base64 string", "decimal": "a decimal number in a string", "date": "a date", "time": "a time",
-    "datetime": "a date and time", "timedelta": "a duration", "uuid": "a UUID", "url": "a URL",
-    "multi-host-url": "a URL", "list": "a list", "set": "a list", "frozenset": "a list", "tuple": "a list",
-    "deque": "a list", "dict": "an object", "typed-dict": "an object", "model": "an object",
-    "dataclass": "an object", "tagged-union": "an object", "json": "a string of JSON",
-}  # fmt: skip
-
-
-def noun_of(types: Types, node: Node) -> str:
-    """What a value of the type is called, with its article."""
-    node = types.resolve(node)
-    kind = node["type"]
-    if kind == "literal":
-        return one_of(node["expected"])
-    if kind == "enum":
-        return one_of([member.value for member in node["members"]])
-    noun = _NOUNS.get(kind)
-    if noun is not None:
-        return noun
-    inner = node.get("strict_schema") or node.get("json_schema") or node.get("schema")
-    if kind == "chain":
-        inner = node["steps"][0]
-    return noun_of(types, inner) if isinstance(inner, dict) and "type" in inner else "a valid value"
-
-
-def one_of(values: list[Any]) -> str:
-    """``one of 'a', 'b'``, or the only value."""
-    shown = [_shown(value.value if isinstance(value, enum.Enum) else value) for value in values]
-    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
 def _integer() -> Node:

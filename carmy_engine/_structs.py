@@ -35,10 +35,12 @@ def annotations_of(cls: type[msgspec.Struct]) -> dict[str, Any]:
     """
     config: StructConfig = cls.__struct_config__
     if config.array_like:
-        raise UnusableType(f"Struct {cls.__qualname__} is array_like: its fields have no names", "Leave array_like out.")
+        raise UnusableType(
+            f"Struct {cls.__qualname__} is array_like: its fields have no names", "Leave array_like out."
+        )
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(cls):
-        found[field.name] = Annotated[field.type, _field(field)]  # type: ignore[name-defined]
+        found[field.name] = Annotated[field.type, _field(field)]
     if config.tag_field is not None:
         # Alone, a tagged Struct need not say its tag; in a union the union asks for it.
         found[config.tag_field] = Annotated[Literal[config.tag], pydantic.Field(default=config.tag)]

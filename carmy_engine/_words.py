@@ -171,9 +171,7 @@ def path_of(location: Iterable[str | int]) -> str:
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part == "[key]":
-            continue
-        elif part.startswith("\0"):
+        elif part == "[key]" or part.startswith("\0"):
             continue
         elif _PLAIN_NAME.fullmatch(part):
             path += f".{part}" if path else part
@@ -284,7 +282,10 @@ def _union_problems(
     if len(meant) > 1:
         # Objects that say what they are by a constant: {"kind": "cat", ...}.
         tags = {
-            rest: None for problems in meant for rest, problem in problems if problem["code"] == "not_allowed" and len(rest) == 1
+            rest: None
+            for problems in meant
+            for rest, problem in problems
+            if problem["code"] == "not_allowed" and len(rest) == 1
         }
         untagged = [problems for problems in meant if not any(rest in tags for rest, _ in problems)]
         if not untagged and len(tags) == 1:
