@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+import outcome
 import trio
 
 GRACE_SECONDS = 1.0
