@@ -70,12 +70,16 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
 
     async def aclose(self) -> None:
         """Stop reading. The execution is cancelled when the block of `stream` is left, not here."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Nobody reads any more: keep nothing, and hold up nobody who still has something to say."""
         self._closed = True
         self._events.clear()
         self._pending_bytes = 0
         self._readable.set()
         self._drained.set()
-        await trio.lowlevel.checkpoint()
 
     def put(self, event: type[ExecutionEvent], execution: Execution, **fields: Any) -> None:
         """Add an event. Never blocks, in the trio thread only."""
@@ -91,13 +95,21 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
         self._events.append(event(seq=seq, execution_id=execution.id, tool=execution.tool, **fields))
         self._finished = event is ExecutionCompleted
         self._readable.set()
+        if execution.ended:
+            self._drained.set()  # an abandoned thread may be waiting with a part that nobody wants any more
 
     async def put_partial(self, execution: Execution, data: bytes) -> None:
-        """Add a part of the result; wait while the reader is too far behind. Nothing is added if cancelled."""
+        """Add a part of the result; wait while the reader is too far behind. Nothing is added if cancelled.
+
+        Raises:
+            AgentError: ``CANCELLED``: the execution has ended without this part; it comes from an abandoned thread.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._pending_bytes and self._pending_bytes + len(data) > MAX_PENDING_BYTES and not self._closed:
+        while self._is_full(len(data)) and not self._closed and not execution.ended:
             self._drained = trio.Event()
             await self._drained.wait()
+        if execution.ended:
+            raise AgentError.standard("CANCELLED", "the execution has ended")
         if not self._closed:
             # One event per part, even when the last one was a part as well.
             self._pending_bytes += len(data)
@@ -106,6 +118,9 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
             )
             self._seq += 1
             self._readable.set()
+
+    def _is_full(self, more: int) -> bool:
+        return self._pending_bytes > 0 and self._pending_bytes + more > MAX_PENDING_BYTES
 
 
 class StreamListener:
@@ -155,9 +170,7 @@ class StreamProgress(Progress):
 
     __slots__ = ("_execution", "_newest", "_stream", "_thread", "_token")
 
-    def __init__(
-        self, stream: EventStream, execution: Execution, thread: int, token: trio.lowlevel.TrioToken
-    ) -> None:
+    def __init__(self, stream: EventStream, execution: Execution, thread: int, token: trio.lowlevel.TrioToken) -> None:
         self._stream = stream
         self._execution = execution
         self._thread = thread
@@ -230,3 +243,5 @@ async def open_stream(
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise_single(group)  # the execution itself raises nothing but Cancelled, so it is the block's own exception
+    finally:
+        stream.close()
