@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import trio
 
-from carmy_engine import AgentContext, ExecutionCompleted, ExecutionRequest, ToolProgress, open_engine, tool
+from carmy_engine import (
+    AgentContext,
+    ExecutionCompleted,
+    ExecutionRequest,
+    ToolProgress,
+    ToolStarted,
+    open_engine,
+    tool,
+)
 from carmy_engine._declare import compile_tool
 
 
@@ -33,6 +41,8 @@ async def test_a_thread_does_not_wait_for_a_reader_after_the_deadline() -> None:
     with trio.fail_after(30):
         async with open_engine([compile_tool(floods, {})]) as engine:
             async with engine.stream(ExecutionRequest(tool="floods", timeout_ms=200)) as events:
+                while not isinstance(await events.receive(), ToolStarted):
+                    pass
                 assert (await engine.execute(ExecutionRequest(tool="floods"))).unwrap() == "finished"
                 seen = [event async for event in events]
             assert isinstance(seen[-1], ExecutionCompleted)
