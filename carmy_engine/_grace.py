@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-import outcome
 import trio
 
 GRACE_SECONDS = 1.0
