@@ -10,7 +10,7 @@ Nothing here needs a test framework.
 from __future__ import annotations
 
 from ._stage import Stage
-from ._suite import CheckFailure
+from ._suite import RequirementError
 from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
 from .sinks import RecordingSink
 from .tools import ACTORS, SCRIPTED_TOOLS, compile_scripted
@@ -19,10 +19,10 @@ __all__ = [
     "ACTORS",
     "EXECUTOR_CHECKS",
     "SCRIPTED_TOOLS",
-    "CheckFailure",
     "ExecutorCheck",
     "MakeExecutor",
     "RecordingSink",
+    "RequirementError",
     "Stage",
     "check_executor",
     "compile_scripted",

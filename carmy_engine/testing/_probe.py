@@ -79,7 +79,9 @@ class Probe:
         """Run a request to its end; `fields` are those of `ExecutionRequest`."""
         return await self.executor.execute(self.request(tool, arguments, **fields))
 
-    async def refused(self, code: str, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> ExecutionResult:
+    async def refused(
+        self, code: str, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any
+    ) -> ExecutionResult:
         """Run a request that has to end with this code."""
         result = await self.call(tool, arguments, **fields)
         assert result.error is not None, f"expected {code}, not success"

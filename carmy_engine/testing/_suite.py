@@ -18,7 +18,7 @@ Make = Callable[[], AbstractAsyncContextManager[S]]
 """Opens a subject for the length of a block."""
 
 
-class CheckFailure(AssertionError):
+class RequirementError(AssertionError):
     """A requirement is not met; the message has its identifier and its words."""
 
 
@@ -40,14 +40,14 @@ class Check(Generic[S]):
         """Open a subject and prove the requirement on it.
 
         Raises:
-            CheckFailure: It is not met, or proving it took more than `CHECK_SECONDS`.
+            RequirementError: It is not met, or proving it took more than `CHECK_SECONDS`.
         """
         try:
             with trio.fail_after(CHECK_SECONDS):
                 async with make() as subject:
                     await self.prove(subject)
         except Exception as error:  # whatever went wrong, the requirement it went wrong for has to be told
-            raise CheckFailure(f"{self.id}: {self.statement}") from error
+            raise RequirementError(f"{self.id}: {self.statement}") from error
 
     def __str__(self) -> str:
         return self.id
@@ -78,13 +78,13 @@ class Suite(Generic[S]):
         """Run every check, each on a subject of its own.
 
         Raises:
-            ExceptionGroup: Of a `CheckFailure` for every requirement that is not met.
+            ExceptionGroup: Of a `RequirementError` for every requirement that is not met.
         """
-        failures: list[CheckFailure] = []
+        failures: list[RequirementError] = []
         for check in self:
             try:
                 await check.run(make)
-            except CheckFailure as failure:
+            except RequirementError as failure:
                 failures.append(failure)
         if failures:
             raise ExceptionGroup(f"{len(failures)} requirements are not met", failures)

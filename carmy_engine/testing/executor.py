@@ -44,7 +44,7 @@ class ExecutorCheck:
         """Prove it on an executor.
 
         Raises:
-            CheckFailure: It is not met.
+            RequirementError: It is not met.
         """
         await self._check.run(lambda: _probe(make))
 
@@ -69,6 +69,6 @@ async def check_executor(make: MakeExecutor) -> None:
         make: See `MakeExecutor`.
 
     Raises:
-        ExceptionGroup: Of a `CheckFailure` for each requirement that is not met.
+        ExceptionGroup: Of a `RequirementError` for each requirement that is not met.
     """
     await suite.run(lambda: _probe(make))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import trio
 
@@ -57,11 +57,11 @@ raise an `AgentError`; the others fail as their names say.
 """
 
 
-class ScriptedFailure(Exception):
+class ScriptedError(Exception):
     """What ``then="crash"`` raises. Its text must never reach a caller."""
 
 
-class ScriptedBaseFailure(BaseException):
+class ScriptedBaseError(BaseException):
     """Not an `Exception`: what ``then="own_base_exception"`` raises."""
 
 
@@ -79,9 +79,7 @@ def _actor(
 ) -> Callable[..., Any]:
     """Declare one actor."""
 
-    async def act(
-        stage: State[Stage], ctx: AgentContext, tag: str = "", then: Then = "return", gate: str = ""
-    ) -> str:
+    async def act(stage: State[Stage], ctx: AgentContext, tag: str = "", then: Then = "return", gate: str = "") -> str:
         stage.effect(tag)
         if then in ("wait", "wait_then_retryable"):
             await stage.pass_gate(gate)
@@ -106,8 +104,8 @@ def _actor(
                 nursery.start_soon(trio.sleep_forever)
                 async with trio.open_nursery() as inner:
                     inner.start_soon(trio.sleep_forever)
-                    return _fail(then.removesuffix("_in_nursery"))
-        return _fail(then)
+                    return _end(then.removesuffix("_in_nursery"))
+        return _end(then)
 
     def act_in_thread(
         stage: State[Stage], ctx: AgentContext, tag: str = "", then: Then = "return", gate: str = ""
@@ -118,7 +116,7 @@ def _actor(
         elif then == "wait_and_clean_up":
             stage.pass_gate_in_thread(gate)
             ctx.cancellation.check()
-        return _fail(then)
+        return _end(then)
 
     declare = tool(
         name=name,
@@ -133,22 +131,23 @@ def _actor(
     return declare(act_in_thread if thread else act)
 
 
-def _fail(then: str) -> Any:
+def _end(then: str) -> str:
     """The endings that need no await."""
     if then.endswith("retryable"):
         raise AgentError("TRY_LATER", "not now", "capacity", retryable=True, retry_after=2)
     if then == "error":
         raise AgentError("OUT_OF_STOCK", "none left", "conflict", details={"left": 0})
     if then == "crash":
-        raise ScriptedFailure(SECRET)
+        raise ScriptedError(SECRET)
     if then == "exit":
         sys.exit(SECRET)
     if then == "interrupt":
         raise KeyboardInterrupt(SECRET)
     if then == "own_base_exception":
-        raise ScriptedBaseFailure(SECRET)
+        raise ScriptedBaseError(SECRET)
     if then == "invalid_output":
-        return object()
+        broken: Any = object()
+        return cast("str", broken)
     if then == "large_output":
         return "x" * MAX_OUTPUT_BYTES  # and two quotes
     return "done"

@@ -5,4 +5,14 @@ from __future__ import annotations
 from . import arguments, cancellation, catalog, concurrency, deadlines, events, idempotency, results
 from .suite import suite
 
-__all__ = ["arguments", "cancellation", "catalog", "concurrency", "deadlines", "events", "idempotency", "results", "suite"]
+__all__ = [
+    "arguments",
+    "cancellation",
+    "catalog",
+    "concurrency",
+    "deadlines",
+    "events",
+    "idempotency",
+    "results",
+    "suite",
+]

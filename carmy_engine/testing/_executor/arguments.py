@@ -66,7 +66,13 @@ async def injected(probe: Probe) -> None:
 @suite.check("E-207")
 async def strict(probe: Probe) -> None:
     """Values are not converted: no number from a text, no text from a number, no truth from a number."""
-    for arguments in ({"text": 1}, {"text": None}, {"text": "a", "times": "2"}, {"text": "a", "times": 2.5}, {"text": "a", "times": True}):
+    for arguments in (
+        {"text": 1},
+        {"text": None},
+        {"text": "a", "times": "2"},
+        {"text": "a", "times": 2.5},
+        {"text": "a", "times": True},
+    ):
         await probe.refused("INVALID_ARGUMENTS", "echo", arguments)
 
 

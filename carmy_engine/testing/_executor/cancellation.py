@@ -100,10 +100,12 @@ async def block_fails(probe: Probe) -> None:
     """An exception in the block of a stream cancels the tool and leaves the block as it is."""
     gate = probe.gate()
     error = LookupError("of the caller")
+    caught: Exception | None = None
     try:
         async with probe.executor.stream(probe.request("read", {"then": "wait", "gate": gate})):
             await probe.arrived(gate)
             raise error
-    except LookupError as caught:
-        assert caught is error
+    except LookupError as raised:
+        caught = raised
+    assert caught is error
     await probe.left(gate)

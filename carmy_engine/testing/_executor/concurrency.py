@@ -72,7 +72,16 @@ async def busy(probe: Probe) -> None:
 @suite.check("E-705")
 async def freed(probe: Probe) -> None:
     """A turn is given back on every way out: success, errors, crashes, deadlines, bad outputs, callers that leave."""
-    for then in ("return", "error", "retryable", "crash", "exit", "own_base_exception", "invalid_output", "large_output"):
+    for then in (
+        "return",
+        "error",
+        "retryable",
+        "crash",
+        "exit",
+        "own_base_exception",
+        "invalid_output",
+        "large_output",
+    ):
         await probe.call("serial_write", {"then": then})
     await probe.refused("TIMEOUT", "serial_write", {"then": "wait", "gate": probe.gate()}, timeout_ms=TIMEOUT_MS)
     gate = probe.gate()

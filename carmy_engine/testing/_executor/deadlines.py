@@ -82,7 +82,8 @@ async def goes_on(probe: Probe) -> None:
     """A timeout that is not reached changes nothing, and others' timeouts do not matter."""
     async with trio.open_nursery() as nursery:
         short = [
-            probe.start(nursery, "read", {"then": "wait", "gate": probe.gate()}, timeout_ms=TIMEOUT_MS) for _ in range(5)
+            probe.start(nursery, "read", {"then": "wait", "gate": probe.gate()}, timeout_ms=TIMEOUT_MS)
+            for _ in range(5)
         ]
         assert (await probe.call("echo", {"text": "a"}, timeout_ms=60_000)).data == "a"
         for call in short:

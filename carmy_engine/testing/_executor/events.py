@@ -61,7 +61,11 @@ async def replay(probe: Probe) -> None:
 @suite.check("E-403")
 async def refusal(probe: Probe) -> None:
     """A refusal has only started and completed."""
-    for tool, code in (("nobody", "TOOL_NOT_FOUND"), ("echo", "INVALID_ARGUMENTS"), ("destructive", "CONFIRMATION_REQUIRED")):
+    for tool, code in (
+        ("nobody", "TOOL_NOT_FOUND"),
+        ("echo", "INVALID_ARGUMENTS"),
+        ("destructive", "CONFIRMATION_REQUIRED"),
+    ):
         events = await probe.events(tool)
         end = last(events)
         assert kinds(events) == ["execution.started", "execution.completed"]
@@ -98,9 +102,11 @@ async def progress(probe: Probe) -> None:
     ]
     steps = [event.progress for event in reports]
     assert steps == sorted(set(steps), key=lambda step: step or 0)
-    assert steps[-1] == 5  # noqa: PLR2004
-    assert all(event.total == 5 and event.message is None and event.partial is None for event in reports)  # noqa: PLR2004
-    (report,) = [e for e in await probe.events("progress", {"count": 1, "message": "half"}) if isinstance(e, ToolProgress)]
+    assert steps[-1] == 5
+    assert all(event.total == 5 and event.message is None and event.partial is None for event in reports)
+    (report,) = [
+        e for e in await probe.events("progress", {"count": 1, "message": "half"}) if isinstance(e, ToolProgress)
+    ]
     assert report.message == "half"
 
 
@@ -113,7 +119,9 @@ async def partials(probe: Probe) -> None:
     assert parts == [f"{step}:".ljust(50, ".") for step in range(20)]
     events = await probe.events("thread_progress", {"count": 20})
     last(events)
-    assert [e.partial for e in events if isinstance(e, ToolProgress) and e.partial_json is not None] == list(range(1, 21))
+    assert [e.partial for e in events if isinstance(e, ToolProgress) and e.partial_json is not None] == list(
+        range(1, 21)
+    )
 
 
 @suite.check("E-407")

@@ -52,7 +52,11 @@ async def conflict(probe: Probe) -> None:
     """The request_id of another request is ``IDEMPOTENCY_CONFLICT``, which does not show the stored answer and changes nothing."""
     request_id = probe.name()
     first = await probe.call("echo", {"text": "private"}, request_id=request_id)
-    for tool, arguments in (("echo", {"text": "b"}), ("echo", {"text": "private", "times": 2}), ("sleep", {"seconds": 0})):
+    for tool, arguments in (
+        ("echo", {"text": "b"}),
+        ("echo", {"text": "private", "times": 2}),
+        ("sleep", {"seconds": 0}),
+    ):
         result = await probe.refused("IDEMPOTENCY_CONFLICT", tool, arguments, request_id=request_id)
         assert result.error is not None
         assert result.error.category == "conflict"
@@ -99,7 +103,7 @@ async def no_id(probe: Probe) -> None:
     """Without a request_id every call runs, and nothing is replayed."""
     tag = probe.name()
     results = [await probe.call("write", {"tag": tag}) for _ in range(3)]
-    assert await probe.effects(tag) == 3  # noqa: PLR2004
+    assert await probe.effects(tag) == 3
     assert not any(result.replayed for result in results)
 
 
@@ -126,7 +130,11 @@ async def errors_stay(probe: Probe) -> None:
 @suite.check("E-309")
 async def crashes_stay(probe: Probe) -> None:
     """A crash or a bad output of a tool whose effects must not be doubled is recorded and replayed."""
-    for then, code in (("crash", "TOOL_PANIC"), ("invalid_output", "INVALID_OUTPUT"), ("large_output", "OUTPUT_TOO_LARGE")):
+    for then, code in (
+        ("crash", "TOOL_PANIC"),
+        ("invalid_output", "INVALID_OUTPUT"),
+        ("large_output", "OUTPUT_TOO_LARGE"),
+    ):
         for tool in (*ONCE, "thread_write"):
             tag, request_id = probe.name(), probe.name()
             first = await probe.refused(code, tool, {"tag": tag, "then": then}, request_id=request_id)
@@ -167,7 +175,7 @@ async def timeouts_free(probe: Probe) -> None:
         await probe.refused("TIMEOUT", tool, arguments, request_id=request_id, timeout_ms=TIMEOUT_MS)
         await probe.open(gate)
         assert (await probe.call(tool, arguments, request_id=request_id)).status == "completed"
-        assert await probe.effects(tag) == 2  # noqa: PLR2004
+        assert await probe.effects(tag) == 2
 
 
 @suite.check("E-313")
@@ -177,7 +185,9 @@ async def never_started(probe: Probe) -> None:
     async with trio.open_nursery() as nursery:
         holder = probe.start(nursery, "serial_write", {"then": "wait", "gate": gate})
         await probe.arrived(gate)
-        late = await probe.refused("TIMEOUT", "serial_write", {"tag": tag}, request_id=request_id, timeout_ms=TIMEOUT_MS)
+        late = await probe.refused(
+            "TIMEOUT", "serial_write", {"tag": tag}, request_id=request_id, timeout_ms=TIMEOUT_MS
+        )
         assert late.error is not None
         assert late.error.retryable
         await probe.open(gate)
@@ -236,7 +246,7 @@ async def gone_frees(probe: Probe) -> None:
         retry = await probe.until_settled(tool, arguments, request_id)
         assert retry.status == "completed"
         assert not retry.replayed
-        assert await probe.effects(tag) == 2  # noqa: PLR2004
+        assert await probe.effects(tag) == 2
 
 
 @suite.check("E-317")
