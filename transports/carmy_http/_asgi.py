@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
@@ -49,10 +50,26 @@ def application(engine: Engine) -> AsgiApplication:
     return app
 
 
+DIRECT = "carmy_http.direct"
+"""The name in a scope's ``extensions`` under which our own server lends a `Direct`."""
+
+
+class Direct(Protocol):
+    """What our own server knows beyond ``receive``. It spares each call a task that waits for the client's end."""
+
+    def whole_body(self) -> bytes | None:
+        """Take the body if all of it is here; None, and nothing taken, otherwise."""
+        ...
+
+    def watch(self, gone: Callable[[], object] | None) -> None:
+        """Call `gone` when the client goes away: at once if it has. None ends the watch."""
+        ...
+
+
 class AsgiRequest(Request):
     """A request whose body and end come through ``receive``."""
 
-    __slots__ = ("_ended", "_receive")
+    __slots__ = ("_direct", "_ended", "_receive")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         path: str = scope["path"]
@@ -77,6 +94,12 @@ class AsgiRequest(Request):
         )
         self._receive = receive
         self._ended = False
+        self._direct: Direct | None = scope.get("extensions", {}).get(DIRECT)
+
+    def body_at_hand(self) -> bytes | None:
+        body = None if self._direct is None else self._direct.whole_body()
+        self._ended = body is not None
+        return body
 
     async def next_chunk(self) -> bytes:
         while not self._ended:
@@ -89,8 +112,11 @@ class AsgiRequest(Request):
                 return chunk
         return b""
 
+    def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
+        return self._watched_by_task() if self._direct is None else _WatchedDirectly(self._direct)
+
     @asynccontextmanager
-    async def cancelled_when_gone(self) -> AsyncIterator[trio.CancelScope]:
+    async def _watched_by_task(self) -> AsyncIterator[trio.CancelScope]:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)
             yield nursery.cancel_scope
@@ -101,6 +127,27 @@ class AsgiRequest(Request):
         while (await self._receive())["type"] != "http.disconnect":
             pass
         scope.cancel()
+
+
+class _WatchedDirectly:
+    """The block of `Request.cancelled_when_gone` without a task."""
+
+    __slots__ = ("_direct", "_scope")
+
+    def __init__(self, direct: Direct) -> None:
+        self._direct = direct
+        self._scope = trio.CancelScope()
+
+    async def __aenter__(self) -> trio.CancelScope:
+        self._scope.__enter__()
+        self._direct.watch(self._scope.cancel)
+        return self._scope
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self._direct.watch(None)
+        return self._scope.__exit__(kind, raised, traceback)
 
 
 async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send) -> None:

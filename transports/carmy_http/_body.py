@@ -41,6 +41,11 @@ async def read_body(request: Request, seconds: float) -> bytes:
             raise invalid_request("the header Content-Length is not a number")
         if len(declared) > 18 or int(declared) > MAX_BODY_BYTES:
             raise Refusal(_too_large())
+    whole = request.body_at_hand()
+    if whole is not None:
+        if len(whole) > MAX_BODY_BYTES:
+            raise Refusal(_too_large())
+        return whole
     chunks: list[bytes] = []
     size = 0
     with trio.move_on_after(seconds):

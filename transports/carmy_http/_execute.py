@@ -20,7 +20,7 @@ from ._sse import event_response
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool: str
-    arguments: msgspec.Raw | None = None
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
     request_id: str | None = None
     timeout_ms: float | None = None
 

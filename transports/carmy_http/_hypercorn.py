@@ -36,7 +36,7 @@ from hypercorn.typing import ConnectionState
 
 from carmy_engine.codec import invalid_request
 
-from ._asgi import AsgiApplication, Message
+from ._asgi import DIRECT, AsgiApplication, Message
 from ._errors import error_body
 from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
 
@@ -73,6 +73,7 @@ class Inbox:
         self._size = 0
         self._arrival: trio.Event | None = None
         self._room: trio.Event | None = None
+        self._on_gone: Callable[[], object] | None = None
 
     async def put(self, message: Any) -> None:
         """Add a message of the request. Waits while too much is unread, unless nobody will ever read it."""
@@ -100,6 +101,8 @@ class Inbox:
         self.gone = True
         self._notify()
         self._make_room()
+        if self._on_gone is not None:
+            self._on_gone()
 
     def abandon(self) -> None:
         """Say that the application has ended: whatever still comes is dropped."""
@@ -107,6 +110,20 @@ class Inbox:
         self._messages.clear()
         self._size = 0
         self._make_room()
+
+    def whole_body(self) -> bytes | None:
+        """See `Direct`."""
+        if len(self._messages) != 1 or self._messages[0]["more_body"]:
+            return None
+        self._size = 0
+        body: bytes = self._messages.popleft()["body"]
+        return body
+
+    def watch(self, gone: Callable[[], object] | None) -> None:
+        """See `Direct`."""
+        self._on_gone = gone
+        if self.gone and gone is not None:
+            gone()
 
     async def receive(self) -> Message:
         """The application's ``receive``."""
@@ -147,6 +164,8 @@ class _Tasks:
         self, _app: Any, _config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
         inbox = self.inbox = Inbox()
+        if not self.expects_continue:
+            scope["extensions"][DIRECT] = inbox
         self._nursery.start_soon(self._run, scope, inbox, send, self.expects_continue)
         return inbox.put
 

@@ -64,6 +64,10 @@ class Request(abc.ABC):
         """All values of a header, in order."""
         return [value for key, value in self.headers if key == name] if name in self._first else []
 
+    def body_at_hand(self) -> bytes | None:
+        """The whole body, if it is here already and nothing of it has been taken: most are, and need no time limit."""
+        return None
+
     @abc.abstractmethod
     async def next_chunk(self) -> bytes:
         """The next piece of the body; empty at its end, and from then on.

@@ -17,7 +17,7 @@ HEARTBEAT_SECONDS = 15.0
 HEARTBEAT = b": still running\n\n"
 
 EVENT_STREAM: HeaderList = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", b"text/event-stream"),
     # no-transform: a proxy that compresses would hold events back.
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
