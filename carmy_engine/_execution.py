@@ -84,7 +84,6 @@ class Execution(msgspec.Struct, eq=False):
         waited: Seconds spent waiting for a turn or a thread.
         scope: What a cancel cancels; None before the reservation.
         phase: See `Phase`.
-        cancellation: What the tool sees; holds the cause.
         gone: Nobody takes the answer: the caller's own scope was cancelled.
         thread: The worker thread that runs it, if one does.
         ended: The tool is over; late reports are dropped.
@@ -104,12 +103,19 @@ class Execution(msgspec.Struct, eq=False):
     waited: float = 0.0
     scope: trio.CancelScope | None = None
     phase: Phase = Phase.WAITING
-    cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
     gone: bool = False
     thread: ThreadRun | None = None
     ended: bool = False
     result: ExecutionResult | None = None
     _waits_since: float | None = None
+    _cancellation: Cancellation | None = None
+
+    @property
+    def cancellation(self) -> Cancellation:
+        """What the tool sees; holds the cause. Made when somebody asks."""
+        if self._cancellation is None:
+            self._cancellation = Cancellation()
+        return self._cancellation
 
     @property
     def started(self) -> bool:

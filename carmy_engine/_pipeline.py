@@ -84,7 +84,7 @@ class Pipeline:
             found = self.registry.find(request.tool, caller.only)
             for policy in found.policies:
                 policy.check(caller.context, found.spec)
-            identity = identity_of(request.request_id, caller.context)
+            identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             raw = _json_arguments(request)
             arguments = found.tool.parse(raw)

@@ -28,8 +28,8 @@ STORE_SECONDS = 10.0
 """Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""
 
 
-def identity_of(request_id: str | None, context: AgentContext) -> Identity | None:
-    """Whose request it is; None for a request without an id.
+def identity_of(request_id: str, context: AgentContext) -> Identity:
+    """Whose request it is.
 
     Callers with neither principal nor session are kept apart by transport, so that an anonymous caller of one cannot
     occupy the ids of another.
@@ -37,8 +37,6 @@ def identity_of(request_id: str | None, context: AgentContext) -> Identity | Non
     Raises:
         AgentError: ``INVALID_ID``.
     """
-    if request_id is None:
-        return None
     anonymous = context.principal is None and context.session is None
     return Identity(
         principal=context.principal,

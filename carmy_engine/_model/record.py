@@ -9,7 +9,7 @@ from .effect import Effect
 from .result import ExecutionStatus
 
 
-class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution, or one refusal, as sinks receive it.
 
     Attributes:

@@ -10,7 +10,7 @@ from .cause import Cause
 from .result import Outcome
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class Identity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whose request it is. Equal identities are the same request.
 
     Attributes:
