@@ -304,6 +304,8 @@ def _trio(main: Callable[[], Awaitable[T]]) -> T:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a closed standard error
+    if sys.stderr is None:  # it was closed when the process started
+        return
+    with contextlib.suppress(OSError):  # it has lost its reader
         sys.stderr.write(f"carmy: {text}\n")
         sys.stderr.flush()

@@ -24,26 +24,27 @@ class Out(Protocol):
 @contextlib.contextmanager
 def claimed_stdout() -> Iterator[Out]:
     """Give the real standard output to the block alone; until its end, descriptor 1 is standard error."""
-    sys.stdout.flush()
+    _fill_gaps()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     real = os.dup(1)
     try:
-        _point_to_stderr()
+        os.dup2(2, 1)
         with contextlib.redirect_stdout(sys.stderr):  # in order with it, and wherever somebody has pointed sys.stdout
             yield lambda data: _write(real, data)
-        with contextlib.suppress(OSError):  # a closed standard error
-            sys.stdout.flush()
+        if sys.stdout is not None:
+            with contextlib.suppress(OSError):  # standard error has lost its reader
+                sys.stdout.flush()
     finally:
         os.dup2(real, 1)
         os.close(real)
 
 
-def _point_to_stderr() -> None:
-    try:
-        os.dup2(2, 1)
-    except OSError:  # standard error is closed: what is printed has nowhere to go
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+def _fill_gaps() -> None:
+    """Open what of the standard descriptors was closed when the process started; else the next socket would be one."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _write(descriptor: int, data: bytes) -> None:

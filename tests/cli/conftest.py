@@ -54,6 +54,13 @@ SLOW = '''
         return "slept"
 
     @app.tool(effect="none", parallel_safe=True)
+    def block(seconds: float) -> str:
+        """Sleep in a thread."""
+        tell("sleeping")
+        time.sleep(seconds)
+        return "slept"
+
+    @app.tool(effect="none", parallel_safe=True)
     async def spin() -> str:
         """Hold the event loop, with a child process."""
         child = subprocess.Popen(["sleep", "1000"])

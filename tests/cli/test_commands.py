@@ -171,7 +171,7 @@ def test_a_transport_that_is_not_there(
 def test_the_target_from_the_settings(carmy: Carmy, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a target, `app` of carmy.toml or CARMY_APP names it."""
     write("carmy.toml", "app = 'slow:app'")
-    assert [spec["name"] for spec in carmy("tools").json["tools"]] == ["sleep", "spin"]
+    assert [spec["name"] for spec in carmy("tools").json["tools"]] == ["block", "sleep", "spin"]
     monkeypatch.setenv("CARMY_APP", "shop.py")
     assert [spec["name"] for spec in carmy("tools").json["tools"]] == ["fail", "search"]
 

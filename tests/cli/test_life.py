@@ -95,6 +95,30 @@ def _is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("tool", ["sleep", "block"])
+async def test_a_call_can_be_interrupted(told: Path, number: signal.Signals, tool: str) -> None:
+    """A signal cancels a call in process, also one that blocks a thread, and ends the command with 130."""
+    with trio.fail_after(30):
+        command = [*CARMY, "call", "slow.py", tool, '{"seconds": 1000}']
+        process = await trio.lowlevel.open_process(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert await word(told) == "sleeping"
+        process.send_signal(number)
+        assert await process.wait() == 130
+
+
+@pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+async def test_closed_standard_descriptors(closed: str) -> None:
+    """A command does its work although descriptors were closed when it started."""
+    script = f'exec "$@" {closed}'
+    with trio.fail_after(30):
+        done = await trio.run_process(
+            ["sh", "-c", script, "sh", *CARMY, "call", "slow.py", "sleep", '{"seconds": 0}'], capture_stdout=True
+        )
+    assert (b"slept" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
+
+
 @pytest.mark.usefixtures("directory")
 async def test_an_address_that_is_taken() -> None:
     """A server that cannot listen says on which address and why, and ends with 1."""
