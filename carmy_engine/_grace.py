@@ -39,13 +39,14 @@ def guide(
 ) -> Generator[Any, Any, T]:
     """Run `coro` in this task; once it has been told to stop, shelter it for `GRACE_SECONDS`.
 
-    The first ``Cancelled`` goes through. After it, at the first ``await`` outside the tool's own nurseries, `scope` becomes
-    a shield with the grace as its deadline, so that clean-up may await; when the grace is over it is cancelled again, for
-    good. A ``Cancelled`` that was let through is then no longer caught by `scope`: the caller of this function catches it.
+    The first ``Cancelled`` goes through. With it, `scope` becomes a shield with the grace as its deadline, so that clean-up may
+    await; when the grace is over it is cancelled again, for good. A ``Cancelled`` that was let through is then no longer
+    caught by `scope`: the caller of this function catches it.
 
-    As long as a nursery of the tool is open, the cancel stays in force: a nursery swallows the ``Cancelled`` of its
-    children if it cannot see that the cancel comes from further out, and the tool would go on as if nothing had happened.
-    Clean-up inside a nursery uses `grace`.
+    The cancel stays in force while the tool is inside a nursery of its own, or inside a scope of its own that is cancelled
+    as well: those swallow a ``Cancelled`` if they cannot see that a cancel comes from further out, and the tool would go on
+    as if nothing had happened. Clean-up in there uses `grace`; clean-up around it is sheltered from its first ``await`` that
+    can be, its second one at the latest.
 
     Args:
         coro: The tool.
@@ -67,12 +68,23 @@ def guide(
                 on_cancel()
             # Once a Cancelled is on its way into the tool, it knows, and what it awaits from now on is clean-up. The cancel
             # alone does not count: it may have come after the tool was woken for another reason.
-            told = told or isinstance(getattr(message, "error", None), trio.Cancelled)
             open_now = len(task.child_nurseries)
+            if isinstance(getattr(message, "error", None), trio.Cancelled):
+                told = True
+                if open_now == before and not _is_inside_cancelled(task, scope):
+                    sheltered = True
+                    _shelter(scope)
             trap = coro.send(message)
             # A tool that waits for its nursery is not woken by a Cancelled, but raises one when it leaves it.
-            told = told or len(task.child_nurseries) < open_now
-            if told and len(task.child_nurseries) == before:
+            open_then, open_now = open_now, len(task.child_nurseries)
+            told = told or open_now < open_then
+            if (
+                told
+                and not sheltered
+                and open_now == before
+                and not _is_inside_cancelled(task, scope)
+                and not _is_asking(coro)
+            ):
                 sheltered = True
                 _shelter(scope)
     except StopIteration as stop:
@@ -83,13 +95,40 @@ def guide(
 
 
 # trio has no public way to ask whether a cancel from further out has reached a scope, nor to let code inside a cancelled
-# scope await again. A second scope inside would do for the latter, at twice the price, on every call. These two lines know
+# scope await again. A second scope inside would do for the latter, at twice the price, on every call. These functions know
 # how trio keeps its books (0.30 to 0.35); tests/engine holds them to what `guide` promises.
 
 
 def _is_cancelled(scope: trio.CancelScope) -> bool:
     status = scope._cancel_status  # noqa: SLF001
     return status is not None and status.effectively_cancelled
+
+
+def _is_inside_cancelled(task: trio.lowlevel.Task, scope: trio.CancelScope) -> bool:
+    """Whether a scope between the task and `scope` is cancelled itself. Trio's own checkpoints open such scopes as well."""
+    status, own = task._cancel_status, scope._cancel_status  # noqa: SLF001
+    while status is not None and status is not own:
+        if status._scope.cancel_called:  # noqa: SLF001
+            return True
+        status = status._parent  # noqa: SLF001
+    return False
+
+
+def _is_asking(coro: Any) -> bool:
+    """Whether it is suspended in ``checkpoint_if_cancelled``, which has seen the cancel and relies on its being raised.
+
+    Also true when that cannot be seen, because an async generator is in between.
+    """
+    while coro is not None:
+        if getattr(coro, "cr_code", None) is trio.lowlevel.checkpoint_if_cancelled.__code__:
+            return True
+        if hasattr(coro, "cr_await"):
+            coro = coro.cr_await
+        elif hasattr(coro, "gi_yieldfrom"):
+            coro = coro.gi_yieldfrom
+        else:
+            return True
+    return False
 
 
 def _shelter(scope: trio.CancelScope) -> None:

@@ -15,7 +15,7 @@ def _problems(result: ExecutionResult) -> list[dict[str, Any]]:
     assert result.error.recoverable
     assert result.error.details is not None
     problems: list[dict[str, Any]] = result.error.details["problems"]
-    assert all(set(problem) == {"path", "code", "message"} for problem in problems)
+    assert all({"path", "code", "message"} <= set(problem) for problem in problems)
     return problems
 
 
@@ -24,14 +24,17 @@ async def missing(probe: Probe) -> None:
     """A missing argument is ``INVALID_ARGUMENTS``, recoverable, with its path, a code and words for it."""
     (problem,) = _problems(await probe.refused("INVALID_ARGUMENTS", "echo", {"times": 1}))
     assert problem["path"] == "text"
+    assert problem["message"] == "argument 'text' is missing"
 
 
 @suite.check("E-202")
 async def unknown(probe: Probe) -> None:
-    """An argument that is not known is refused, and the tool does not run."""
+    """An argument that is not known is refused with the nearest name and the names there are, and the tool does not run."""
     tag = probe.name()
     (problem,) = _problems(await probe.refused("INVALID_ARGUMENTS", "write", {"tag": tag, "gaet": "x"}))
     assert problem["path"] == "gaet"
+    assert problem["message"] == "argument 'gaet' is not known; did you mean 'gate'?"
+    assert problem["valid"] == ["tag", "then", "gate"]
     assert await probe.effects(tag) == 0
 
 
@@ -40,6 +43,7 @@ async def every_problem(probe: Probe) -> None:
     """All problems of a call are reported together."""
     problems = _problems(await probe.refused("INVALID_ARGUMENTS", "echo", {"times": "often", "volume": 11}))
     assert {problem["path"] for problem in problems} == {"text", "times", "volume"}
+    assert "argument 'times' must be an integer" in {problem["message"] for problem in problems}
 
 
 @suite.check("E-204")

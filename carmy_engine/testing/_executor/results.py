@@ -126,6 +126,13 @@ async def large_output(probe: Probe) -> None:
     assert "ran" in result.error.message
 
 
+@suite.check("E-111")
+async def not_a_number(probe: Probe) -> None:
+    """NaN and Infinity are no JSON: ``INVALID_OUTPUT``."""
+    for kind in ("nan", "infinity", "object"):
+        await probe.refused("INVALID_OUTPUT", "ret", {"kind": kind})
+
+
 @suite.check("E-112")
 async def exact(probe: Probe) -> None:
     """Integers beyond 2^53, nested values and any text arrive as they were returned."""
