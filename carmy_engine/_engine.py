@@ -139,13 +139,13 @@ class BoundEngine:
         """Cancel a running execution of the same principal. False, and no effect, for any other id."""
         return self._engine._pipeline.inflight.cancel(execution_id, cause, self._owner)  # noqa: SLF001
 
-    def cancel_all(self, cause: Cause = Cause.CALLER) -> int:
-        """Cancel every execution that was started through this very object; give how many were running.
+    def running(self) -> tuple[str, ...]:
+        """The ids of the executions that were started through this very object and run now.
 
-        Executors bound from it, and other ones for the same principal, are not meant: a transport that binds one for
-        each call can cancel the call before it knows the execution's id.
+        Those of executors bound from it, or of other ones for the same principal, are not among them: a transport that
+        binds one for each call knows from this which execution the call is.
         """
-        return self._engine._pipeline.inflight.cancel_all(self._caller, cause)  # noqa: SLF001
+        return self._engine._pipeline.inflight.running_for(self._caller)  # noqa: SLF001
 
     def lookup(self, execution_id: str) -> ExecutionSummary | None:
         """A running or recently ended execution of the same principal; None for any other id."""

@@ -111,9 +111,9 @@ class Inflight:
         execution = self._running.get(execution_id)
         return execution is not None and _owns(owner, execution) and execution.cancel(cause)
 
-    def cancel_all(self, caller: Caller, cause: Cause) -> int:
-        """Cancel all that run for this very caller (not an equal one); give how many that were."""
-        return sum(execution.cancel(cause) for execution in self.running() if execution.caller is caller)
+    def running_for(self, caller: Caller) -> tuple[str, ...]:
+        """The ids of what runs for this very caller, not an equal one."""
+        return tuple(execution.id for execution in self._running.values() if execution.caller is caller)
 
     def lookup(self, execution_id: str, owner: AgentContext | None) -> ExecutionSummary | None:
         """What is known of a running or recently ended execution; None when nothing is, or it is somebody else's."""

@@ -27,6 +27,7 @@ from carmy_engine._crash import raise_single
 from carmy_engine.codec import check_json, decode, invalid_request
 
 from ..protocol import (
+    NO_ARGUMENTS,
     Answer,
     Call,
     Cancel,
@@ -74,13 +75,11 @@ async def open_client(
     client = ClientExecutor(channel, what)
     try:
         async with trio.open_nursery() as background:
-            background.start_soon(client._write)
-            background.start_soon(client._read)
+            await client.start(background, ready_seconds)
             try:
-                await client._wait_ready(ready_seconds)
                 yield client
             finally:
-                await client._close()
+                await client.aclose()
                 background.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise_single(group)
@@ -209,7 +208,7 @@ class ClientExecutor:
         call = Call(
             id=self._connection.next_id(),
             tool=request.tool,
-            arguments=arguments,
+            arguments=NO_ARGUMENTS if arguments is None else arguments,
             request_id=request.request_id,
             timeout_ms=_timeout_ms(request),
             stream=stream,
@@ -266,11 +265,14 @@ class ClientExecutor:
             self._pending.pop(request, None)
             return
         with grace(CANCEL_SECONDS), contextlib.suppress(ClosedError):
-            self._send(Cancel(id=self._connection.next_id(), target=request), _Pending())
+            self._send(Cancel(id=self._connection.next_id(), target=request, gone=True), _Pending())
             await pending.answered.wait()
         # An answer that comes later still finds its place, and is dropped.
 
-    async def _wait_ready(self, seconds: float) -> None:
+    async def start(self, background: trio.Nursery, seconds: float) -> None:
+        """For `open_client`: begin to read and write, and wait for the first frame."""
+        background.start_soon(self._write)
+        background.start_soon(self._read)
         with trio.move_on_after(seconds):
             await self._ready.wait()
         if self._lost is not None:
@@ -352,8 +354,8 @@ class ClientExecutor:
         self._out.clear()
         self._ready.set()
 
-    async def _close(self) -> None:
-        """Let what is queued leave (cancels, mostly), briefly."""
+    async def aclose(self) -> None:
+        """For `open_client`: let what is queued leave (cancels, mostly), briefly."""
         self._out.close()
         self._writing.deadline = trio.current_time() + FLUSH_SECONDS
         with grace(FLUSH_SECONDS):

@@ -21,6 +21,7 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_engine._crash import as_agent_error
+from carmy_engine._ids import new_execution_id
 from carmy_engine.codec import answer_body
 
 from ..protocol import (
@@ -92,32 +93,44 @@ async def serve_channel(
 
 
 class _Running:
-    """One call."""
+    """One call, from its acceptance until its execution has ended.
 
-    __slots__ = ("_begun", "_cause", "executor")
+    Attributes:
+        executor: Its own, so that its execution can be told from others.
+        scope: Round its execution.
+        execution_id: Of an execution that was left by way of `scope`; empty when it had not begun.
+    """
+
+    __slots__ = ("_cancelled", "_over", "execution_id", "executor", "scope")
 
     def __init__(self, executor: BoundEngine) -> None:
         self.executor = executor
-        self._begun = False
-        self._cause: Cause | None = None
+        self.scope = trio.CancelScope()
+        self.execution_id = ""
+        self._cancelled = self._over = False
 
-    def cancel(self, cause: Cause) -> bool:
-        """Cancel it, also when its execution has not begun yet. False when it was cancelled already, or has ended."""
-        if self._cause is not None or not (self.executor.cancel_all(cause) or not self._begun):
+    def cancel(self, cause: Cause, *, gone: bool = False) -> bool:
+        """Cancel it. False when it was cancelled already, or its execution has ended.
+
+        Args:
+            cause: Why, if there is an answer to come.
+            gone: Nobody waits for the answer.
+        """
+        if self._cancelled or self._over:
             return False
-        self._cause = cause
+        ids = self.executor.running()
+        if ids and not gone:
+            self._cancelled = self.executor.cancel(ids[0], cause)
+            return self._cancelled
+        # Like a caller that leaves. Also when the engine has not admitted it yet: nothing has run, and nothing will.
+        self._cancelled = True
+        self.execution_id = ids[0] if ids else ""
+        self.scope.cancel()
         return True
 
-    @property
-    def wanted(self) -> bool:
-        """Somebody has asked to cancel it."""
-        return self._cause is not None
-
-    def begins(self) -> None:
-        """Its execution can be cancelled from now on; do so, if somebody has asked for it before."""
-        self._begun = True
-        if self._cause is not None:
-            self.executor.cancel_all(self._cause)
+    def ends(self) -> None:
+        """Its execution has ended."""
+        self._over = True
 
 
 class _Server:
@@ -285,7 +298,7 @@ class _Server:
             return self._engine.cancel(request.execution_id)
         assert request.target is not None
         running = self._running.get(request.target)
-        return running is not None and running.cancel(Cause.CALLER)
+        return running is not None and running.cancel(Cause.CALLER, gone=request.gone)
 
     async def _call(self, call: Call, running: _Running) -> None:
         """Run one call, and answer it."""
@@ -308,15 +321,15 @@ class _Server:
         request = ExecutionRequest(
             tool=call.tool, arguments=call.arguments, request_id=call.request_id, timeout_ms=call.timeout_ms
         )
-        if call.stream:
-            result = await self._stream(call.id, request, running)
-        else:
-            if running.wanted:
-                # By the time that this runs, the execution is inside its scope (or has ended): nothing before yields.
-                trio.lowlevel.current_trio_token().run_sync_soon(running.begins)
+        result: ExecutionResult | None = None
+        with running.scope:
+            if call.stream:
+                result = await self._stream(call.id, request, running)
             else:
-                running.begins()
-            result = await running.executor.execute(request)
+                result = await running.executor.execute(request)
+        running.ends()
+        if result is None:
+            result = _left(running, call.tool)
         return answer_body(result, replayed=True, duration=True)
 
     async def _stream(self, call: Id, request: ExecutionRequest, running: _Running) -> ExecutionResult:
@@ -324,14 +337,22 @@ class _Server:
         result: ExecutionResult | None = None
         async with running.executor.stream(request) as events:
             async for event in events:
-                if event.seq == 0:
-                    running.begins()
                 if isinstance(event, ExecutionCompleted):
                     result = event.result
+                    running.ends()
                 await self._out.wait_room(_size_of(event))
                 self._out.put(self._connection.send_event(call, event))
         assert result is not None  # the last event always comes
         return result
+
+
+def _left(running: _Running, tool: str) -> ExecutionResult:
+    """What a call is answered that was left by way of its scope."""
+    if running.execution_id:
+        error = AgentError.standard("CANCELLED", f"{tool} was cancelled: its caller no longer waits for it")
+    else:
+        error = AgentError.standard("CANCELLED", f"{tool} was cancelled before it was started")
+    return ExecutionResult(execution_id=running.execution_id or new_execution_id(), error=error.info)
 
 
 def _describe(catalog: Catalog, name: str) -> bytes:

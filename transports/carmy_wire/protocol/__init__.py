@@ -13,6 +13,7 @@ from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_answer, decode_request, 
 from ._connection import ClientConnection, ServerConnection
 from ._errors import LocalProtocolError, RemoteProtocolError
 from ._frames import (
+    NO_ARGUMENTS,
     Answer,
     Call,
     Cancel,
@@ -36,6 +37,7 @@ __all__ = [
     "CALL",
     "CLIENT",
     "MAX_MESSAGE_BYTES",
+    "NO_ARGUMENTS",
     "PROTOCOL",
     "SERVER",
     "Answer",

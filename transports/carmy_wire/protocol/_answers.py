@@ -22,6 +22,8 @@ from carmy_engine import (
 )
 from carmy_engine.codec import decode
 
+_ABSENT = msgspec.Raw(b"")
+
 
 class _Agent(msgspec.Struct, frozen=True, kw_only=True):
     cacheable: bool = False
@@ -46,7 +48,7 @@ class _Payload(msgspec.Struct, frozen=True, kw_only=True):
     progress: float | None = None
     total: float | None = None
     message: str | None = None
-    partial: msgspec.Raw | None = None
+    partial: msgspec.Raw = _ABSENT
     duration_ms: float = 0.0
     waited_ms: float = 0.0
     ok: bool = False
@@ -113,7 +115,7 @@ def parse_event(kind: str, seq: int, body: bytes, tool: str) -> ExecutionEvent |
             progress=found.progress,
             total=found.total,
             message=found.message,
-            partial_json=None if found.partial is None else bytes(found.partial),
+            partial_json=None if found.partial is _ABSENT else bytes(found.partial),
         )
     if kind == ToolCompleted.kind:
         return ToolCompleted(

@@ -133,6 +133,8 @@ def _check(request: Request, message: bytes) -> None:
             raise invalid_request("timeout_ms must be a positive number of milliseconds")
     elif isinstance(request, Cancel) and (request.target is None) == (request.execution_id is None):
         raise invalid_request("cancel needs either 'target' or 'execution_id'")
+    elif isinstance(request, Cancel) and request.gone and request.target is None:
+        raise invalid_request("'gone' goes with 'target'")
 
 
 class _Probe(msgspec.Struct):
@@ -184,15 +186,18 @@ def _refusal(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
     return RemoteProtocolError(error, encode(Refusal(id=request_id, error=error.info)))
 
 
+_ABSENT = msgspec.Raw(b"")
+
+
 class _FromServer(msgspec.Struct, kw_only=True):
     """Any frame of a server. Fields that we do not know are a newer server's."""
 
     id: Id | None = None
     event: str | None = None
     seq: int = 0
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = _ABSENT
     ok: bool | None = None
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = _ABSENT
     error: ErrorInfo | None = None
     protocol: str = ""
     server: str = ""
@@ -225,9 +230,9 @@ def decode_answer(message: bytes) -> ServerFrame:
             tools_version=frame.tools_version,
             limits=frame.limits,
         )
-    if frame.id is not None and frame.event is not None and frame.data is not None:
+    if frame.id is not None and frame.event is not None and frame.data is not _ABSENT:
         return Event(id=frame.id, event=frame.event, seq=frame.seq, data=frame.data.copy())
-    if frame.id is not None and frame.ok is True and frame.result is not None:
+    if frame.id is not None and frame.ok is True and frame.result is not _ABSENT:
         return Answer(id=frame.id, result=frame.result.copy())
     if frame.ok is False and frame.error is not None:
         return Refusal(id=frame.id, error=frame.error)

@@ -12,6 +12,10 @@ Id: TypeAlias = str | int
 """What a client calls its request; echoed with its type."""
 
 
+NO_ARGUMENTS = msgspec.Raw(b"null")
+"""Means ``{}``, as a missing field does."""
+
+
 class _Request(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="op"
 ):
@@ -36,7 +40,7 @@ class Call(_Request, frozen=True, kw_only=True, tag="call"):
     """
 
     tool: str
-    arguments: msgspec.Raw | None = None
+    arguments: msgspec.Raw = NO_ARGUMENTS
     request_id: str | None = None
     timeout_ms: float | None = None
     stream: bool = False
@@ -48,10 +52,13 @@ class Cancel(_Request, frozen=True, kw_only=True, tag="cancel"):
     Attributes:
         target: The id of a call on this connection.
         execution_id: Any execution of the same principal.
+        gone: With `target`: nobody waits for the answer any more. A write that was running then counts as interrupted,
+            as if the connection had been lost; a cancel that somebody sees the answer of is recorded.
     """
 
     target: Id | None = None
     execution_id: str | None = None
+    gone: bool = False
 
 
 class Tools(_Request, frozen=True, kw_only=True, tag="tools"):

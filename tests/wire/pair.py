@@ -1,0 +1,97 @@
+"""Two ends of a channel of messages in memory, and an engine behind one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+
+from carmy_engine import Engine, open_engine
+from carmy_engine.testing import Stage, compile_scripted
+from carmy_wire.driver import ClientExecutor, Ending, open_client, serve_channel
+
+
+class MemoryChannel(trio.abc.Channel[bytes]):
+    """One end. Holds a few messages, like a pipe; then the sender waits."""
+
+    def __init__(self, send: trio.MemorySendChannel[bytes], receive: trio.MemoryReceiveChannel[bytes]) -> None:
+        self._send = send
+        self._receive = receive
+
+    async def send(self, value: bytes) -> None:
+        await self._send.send(value)
+
+    async def receive(self) -> bytes:
+        return await self._receive.receive()
+
+    async def send_eof(self) -> None:
+        """Say no more, and go on reading."""
+        await self._send.aclose()
+
+    async def aclose(self) -> None:
+        await self._send.aclose()
+        await self._receive.aclose()
+
+
+def channel_pair(size: int = 4) -> tuple[MemoryChannel, MemoryChannel]:
+    """Two ends that are connected."""
+    left_send, right_receive = trio.open_memory_channel[bytes](size)
+    right_send, left_receive = trio.open_memory_channel[bytes](size)
+    return MemoryChannel(left_send, left_receive), MemoryChannel(right_send, right_receive)
+
+
+class Served:
+    """An engine with one connection.
+
+    Attributes:
+        engine: The engine.
+        peer: The client's end of the channel, for tests that speak for themselves.
+        ending: What `serve_channel` returned, once it has.
+    """
+
+    def __init__(self, engine: Engine, peer: MemoryChannel) -> None:
+        self.engine = engine
+        self.peer = peer
+        self.ending: Ending | None = None
+        self.done = trio.Event()
+
+    async def send(self, **frame: Any) -> None:
+        await self.peer.send(msgspec.json.encode(frame))
+
+    async def receive(self) -> dict[str, Any]:
+        with trio.fail_after(10):
+            return msgspec.json.decode(await self.peer.receive())
+
+    async def ask(self, **frame: Any) -> dict[str, Any]:
+        """Send one request and take the next frame."""
+        await self.send(**frame)
+        return await self.receive()
+
+
+@asynccontextmanager
+async def served(size: int = 4, **options: Any) -> AsyncIterator[Served]:
+    """Serve the scripted tools over a channel in memory."""
+    async with open_engine(compile_scripted(Stage())) as engine:
+        ours, theirs = channel_pair(size)
+        found = Served(engine, ours)
+
+        async def serve() -> None:
+            found.ending = await serve_channel(
+                engine, theirs, server="scripted", stopped=engine.stopped, **{"drain_seconds": 5.0, **options}
+            )
+            found.done.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            yield found
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def connected(**options: Any) -> AsyncIterator[tuple[ClientExecutor, Engine]]:
+    """A client of the scripted tools, and the engine behind it."""
+    async with served(**options) as found, open_client(found.peer) as client:
+        yield client, found.engine

@@ -1,0 +1,138 @@
+"""Who may talk to us at all: ``Host``, ``Origin`` and the credentials, in this order."""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import trio
+
+from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, Engine
+from carmy_engine.abc import Credentials
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""In the order of their arrival; names in lower case."""
+
+AUTHENTICATION_SECONDS = 10.0
+"""For an asynchronous authenticator. Callers wait for it before anything else happens, so it must not hang."""
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]/@?#]+)(?::([0-9]{1,5}))?\Z")
+
+
+def _forbidden(message: str, action: str) -> AgentError:
+    return AgentError.standard("FORBIDDEN", message, suggested_action=action)
+
+
+def _split_host(value: str) -> tuple[str, str | None] | None:
+    """Name and port of a ``Host`` value, lower case, without a trailing dot and brackets; None for nonsense."""
+    match = _HOST.match(value.strip().lower())
+    return None if match is None else (match[1].strip("[]").removesuffix("."), match[2])
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _every(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]
+
+
+class Access:
+    """The checks before anything else, with the settings they follow.
+
+    Args:
+        engine: What its callers want to reach.
+        transport: The name of the transport, for credentials and records.
+    """
+
+    def __init__(self, engine: Engine, transport: str) -> None:
+        settings = engine.settings.http
+        self._engine = engine
+        self._transport = transport
+        self._origins = frozenset(origin.encode("latin-1") for origin in settings.allowed_origins)
+        self._hosts = {_split_host(host) for host in settings.allowed_hosts}
+        self._anonymous = self._bind(AgentContext(transport=transport))
+
+    def _bind(self, context: AgentContext) -> BoundEngine:
+        return self._engine.bind(context=context, transport=self._transport, gone=Cause.DISCONNECT)
+
+    def check_host(self, headers: Headers) -> None:
+        """Refuse names that are neither loopback nor listed, so that no web page can reach us by rebinding a name.
+
+        Raises:
+            AgentError: ``FORBIDDEN``, naming the setting.
+        """
+        values = _every(headers, b"host")
+        action = "List the name in the setting http.allowed_hosts if it is one of this server's."
+        if len(values) != 1:
+            raise _forbidden("the request does not have one Host header, so allowed_hosts cannot be checked", action)
+        host = _split_host(values[0].decode("latin-1"))
+        if host is None:
+            raise _forbidden("the Host header is malformed, so it is not in allowed_hosts", action)
+        name, _ = host
+        if not (_is_loopback(name) or host in self._hosts or (name, None) in self._hosts):
+            raise _forbidden("the host name of the request is not loopback and not listed in allowed_hosts", action)
+
+    def check_origin(self, headers: Headers) -> None:
+        """Refuse browsers on pages that are not listed. No origin at all is no browser, and fine.
+
+        Raises:
+            AgentError: ``FORBIDDEN``, naming the setting.
+        """
+        values = _every(headers, b"origin")
+        if values and (len(values) > 1 or values[0] not in self._origins):
+            raise _forbidden(
+                "the origin of the request is not listed in allowed_origins",
+                "List the page's origin in the setting http.allowed_origins if it may call this server.",
+            )
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> BoundEngine:
+        """The engine as this caller may use it.
+
+        Args:
+            headers: What came with the request.
+            peer: The caller's address.
+
+        Raises:
+            AgentError: ``UNAUTHENTICATED``.
+            Exception: Whatever the host's authenticator raises, and `trio.TooSlowError` when it hangs.
+        """
+        authenticator = self._engine.authenticator
+        if authenticator is None:
+            return self._anonymous
+        answer = authenticator(
+            Credentials(
+                transport=self._transport,
+                bearer=_bearer(_every(headers, b"authorization")),
+                headers={name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)},
+                peer=peer,
+            )
+        )
+        if inspect.isawaitable(answer):
+            with trio.fail_after(AUTHENTICATION_SECONDS):
+                context = await answer
+        else:
+            context = answer
+        if context is None:
+            raise AgentError.standard(
+                "UNAUTHENTICATED",
+                "the credentials are missing or wrong",
+                suggested_action="Send a valid token in the header 'Authorization: Bearer TOKEN'.",
+            )
+        return self._bind(context)
+
+
+def _bearer(values: Sequence[bytes]) -> str | None:
+    if len(values) != 1:
+        # Two different credentials could be read in two ways; nobody sends them by mistake.
+        return None
+    scheme, _, token = values[0].decode("latin-1").partition(" ")
+    return token.strip(" ") or None if scheme.lower() == "bearer" else None

@@ -1,0 +1,165 @@
+"""Listening, accepting and draining: what surrounds the connections, whatever is spoken on them."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from carmy_engine import ConfigurationError, Settings
+from carmy_engine._settings import split_address
+
+log = logging.getLogger("carmy_wire")
+
+FLUSH_SECONDS = 2.0
+"""For writing what is left once the last execution has ended. A client that does not read cannot hold the process."""
+
+ACCEPT_PAUSE_SECONDS = 0.1
+"""After running out of descriptors or memory: until some connection ends, trying again at once would only spin."""
+
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+
+
+class Served(Protocol):
+    """One connection, as the server sees it. Nothing but ``Cancelled`` may leave `run`, which closes the stream."""
+
+    async def run(self) -> None:
+        """Serve it to its end."""
+        ...
+
+    def drain(self) -> None:
+        """The server is going away: end soon, but answer what runs."""
+        ...
+
+
+async def open_listeners(settings: Settings, *, authenticated: bool) -> list[trio.SocketListener]:
+    """Bind the address of the settings.
+
+    Args:
+        settings: ``address`` and ``allow_anonymous`` count.
+        authenticated: Whether callers have to show credentials.
+
+    Raises:
+        ConfigurationError: The address is malformed, cannot be bound, or is open to others without authentication.
+    """
+    host, port = split_address(settings.address)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigurationError(f"address = {settings.address!r}: the host is not known ({error.strerror})") from error
+    addresses = list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found))
+    if port == 0:
+        del addresses[1:]  # each would get a port of its own
+    if not authenticated and not settings.allow_anonymous:
+        for _, sockaddr in addresses:
+            if not ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback:
+                raise ConfigurationError(
+                    f"address = {settings.address!r} can be reached from other machines, and anybody could call the"
+                    " tools: set an authenticator, or allow_anonymous = true if that is what you want"
+                )
+    listeners: list[trio.SocketListener] = []
+    problem: OSError | None = None
+    for family, sockaddr in addresses:
+        try:
+            listeners.append(await _listen(family, sockaddr))
+        except OSError as error:
+            problem = error
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                break
+    else:
+        if listeners:
+            return listeners  # a family that the machine does not have is no reason to refuse
+    for listener in listeners:
+        listener.socket.close()
+    reason = "no address" if problem is None else problem.strerror
+    raise ConfigurationError(
+        f"address = {settings.address!r}: cannot listen there ({reason}); choose another host or port"
+    ) from problem
+
+
+async def _listen(family: int, sockaddr: tuple[object, ...]) -> trio.SocketListener:
+    sock = trio.socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        await sock.bind(sockaddr)
+        sock.listen(1024)
+        return trio.SocketListener(sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def address_of(listener: trio.SocketListener) -> str:
+    """``HOST:PORT`` of a listener."""
+    name = listener.socket.getsockname()
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+
+class Server:
+    """Accepts connections up to a limit and sees them to their end.
+
+    Args:
+        connect: Makes a connection of an accepted stream.
+        max_connections: More than these wait in the kernel's backlog.
+    """
+
+    def __init__(self, connect: Callable[[trio.SocketStream], Served], max_connections: int) -> None:
+        self._connect = connect
+        self._slots = trio.Semaphore(max_connections)
+        self._connections: set[Served] = set()
+
+    async def run(
+        self,
+        listeners: list[trio.SocketListener],
+        stopping: trio.Event,
+        stopped: trio.Event,
+        ready: Callable[[], None],
+    ) -> None:
+        """Serve until `stopped`. Closes the listeners."""
+        try:
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as accepting:
+                    for listener in listeners:
+                        accepting.start_soon(self._accept, listener, connections)
+                    ready()
+                    await stopping.wait()
+                    accepting.cancel_scope.cancel()
+                for listener in listeners:
+                    listener.socket.close()
+                for connection in list(self._connections):
+                    connection.drain()
+                await stopped.wait()
+                connections.cancel_scope.deadline = trio.current_time() + FLUSH_SECONDS
+        finally:
+            for listener in listeners:
+                listener.socket.close()
+
+    async def _accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+        while True:
+            await self._slots.acquire()
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                self._slots.release()
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                log.warning("cannot accept connections for now: %s", error.strerror)
+                await trio.sleep(ACCEPT_PAUSE_SECONDS)
+            else:
+                nursery.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        connection = self._connect(stream)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            self._slots.release()
