@@ -106,7 +106,8 @@ def _is_cancelled(scope: trio.CancelScope) -> bool:
 
 def _is_inside_cancelled(task: trio.lowlevel.Task, scope: trio.CancelScope) -> bool:
     """Whether a scope between the task and `scope` is cancelled itself. Trio's own checkpoints open such scopes as well."""
-    status, own = task._cancel_status, scope._cancel_status  # noqa: SLF001
+    own = scope._cancel_status  # noqa: SLF001
+    status: Any = task._cancel_status  # noqa: SLF001
     while status is not None and status is not own:
         if status._scope.cancel_called:  # noqa: SLF001
             return True

@@ -4,6 +4,8 @@
 - `RecordingSink` keeps every audit record.
 - `check_executor` proves that something executes tools as the engine does: the client of a transport, for example.
 
+- `check_store` proves that something remembers request_ids as the engine needs it.
+
 Nothing here needs a test framework.
 """
 
@@ -13,17 +15,22 @@ from ._stage import Stage
 from ._suite import RequirementError
 from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
 from .sinks import RecordingSink
+from .store import STORE_CHECKS, MakeStore, StoreCheck, check_store
 from .tools import ACTORS, SCRIPTED_TOOLS, compile_scripted
 
 __all__ = [
     "ACTORS",
     "EXECUTOR_CHECKS",
     "SCRIPTED_TOOLS",
+    "STORE_CHECKS",
     "ExecutorCheck",
     "MakeExecutor",
+    "MakeStore",
     "RecordingSink",
     "RequirementError",
     "Stage",
+    "StoreCheck",
     "check_executor",
+    "check_store",
     "compile_scripted",
 ]

@@ -12,20 +12,20 @@ from carmy_engine._grace import GRACE_SECONDS
 from tests.engine.kit import bench, read, told
 
 
-def _sleep():
-    return trio.sleep(0.5)
+async def _sleep():
+    await trio.sleep(0.5)
 
 
-def _checkpoint():
-    return trio.lowlevel.checkpoint()
+async def _checkpoint():
+    await trio.lowlevel.checkpoint()
 
 
-def _lock():
-    return trio.Lock().acquire()
+async def _lock():
+    await trio.Lock().acquire()
 
 
-def _send():
-    return trio.open_memory_channel[int](1)[0].send(1)
+async def _send():
+    await trio.open_memory_channel[int](1)[0].send(1)
 
 
 async def _event():
