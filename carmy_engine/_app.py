@@ -16,6 +16,7 @@ from ._engine import Engine, open_engine
 from ._plugins import find_store
 from ._settings import Settings
 from .errors import AgentError, ConfigurationError, DeclarationError, StartupError
+from .stores.memory import MemoryStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 ReadyCheck = Callable[[], Awaitable[object] | object]
@@ -124,8 +125,7 @@ class App:
         """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``memory:``).
 
         Raises:
-            ConfigurationError: The URL is not valid, or this installation has no such store (found out by `open`).
-            DeclarationError: It is not a store.
+            DeclarationError: It is not a store. (That a URL means nothing here is found out by `check` and `open`.)
         """
         if isinstance(store, str):
             changed = msgspec.structs.replace(self.settings.store, url=store)
@@ -169,13 +169,7 @@ class App:
 
     def check(self) -> list[AgentError | ConfigurationError]:
         """Every reason why `open` would refuse; empty when there is none."""
-        problems: list[AgentError | ConfigurationError] = [*self._compile()[1]]
-        if self._store is None:
-            try:
-                find_store(self.settings.store)
-            except ConfigurationError as problem:
-                problems.append(problem)
-        return problems
+        return self._build(self.settings)[2]
 
     @contextlib.asynccontextmanager
     async def open(self, *, settings: Settings | None = None) -> AsyncIterator[Engine]:
@@ -185,19 +179,24 @@ class App:
             settings: For this run, instead of the application's own.
 
         Raises:
-            StartupError: Tools cannot run; lists every problem of all of them.
-            ConfigurationError: There is no store of the kind that ``store.url`` names.
+            StartupError: It cannot start; lists every problem of its tools, its state and its store.
+            ConfigurationError: The only problem is ``store.url``.
         """
         settings = self.settings if settings is None else settings
-        tools, problems = self._compile()
-        if problems:
-            raise StartupError(problems)
+        tools, store, problems = self._build(settings)
+        match problems:
+            case []:
+                pass
+            case [ConfigurationError() as only]:
+                raise only
+            case _:
+                raise StartupError(problems)
         async with open_engine(
             tools=tools,
             settings=settings,
             policies=self._policies,
             sinks=self._sinks,
-            store=self._store if self._store is not None else find_store(settings.store)(),
+            store=store(),
             authenticator=self._authenticator,
             ready_checks=self._ready_checks,
         ) as engine:
@@ -216,6 +215,20 @@ class App:
         from .cli import run_app  # noqa: PLC0415
 
         run_app(self, argv)
+
+    def _build(
+        self, settings: Settings
+    ) -> tuple[list[CompiledTool], Callable[[], abc.IdempotencyStore], list[AgentError | ConfigurationError]]:
+        """The tools, what gives the store, and everything that is wrong with them."""
+        tools, found = self._compile()
+        problems: list[AgentError | ConfigurationError] = [*found]
+        given = self._store
+        if given is not None:
+            return tools, lambda: given, problems
+        try:
+            return tools, find_store(settings.store), problems
+        except ConfigurationError as problem:
+            return tools, MemoryStore, [*problems, problem]  # never called
 
     def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
         """Every tool that can be compiled, and what is wrong with the others."""

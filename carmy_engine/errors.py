@@ -213,7 +213,7 @@ class StartupError(CarmyError):
         problems: Every problem that was found, not only the first.
     """
 
-    def __init__(self, problems: Sequence[AgentError]) -> None:
+    def __init__(self, problems: Sequence[AgentError | ConfigurationError]) -> None:
         self.problems = tuple(problems)
         lines = "\n".join(f"  {problem}" for problem in self.problems)
         count = len(self.problems)

@@ -8,6 +8,7 @@ import pytest
 
 import carmy_engine
 from carmy_engine import (
+    AgentError,
     App,
     ConfigurationError,
     DeclarationError,
@@ -90,7 +91,8 @@ async def test_every_problem_is_reported_at_once() -> None:
     with pytest.raises(StartupError) as caught:
         async with app.open():
             pytest.fail("it opened")
-    assert sorted(problem.code for problem in caught.value.problems) == [
+    codes = [problem.code for problem in caught.value.problems if isinstance(problem, AgentError)]
+    assert sorted(codes) == [
         "DUPLICATE_TOOL",
         "INVALID_TOOL_NAME",
         "MISSING_STATE",
@@ -105,10 +107,13 @@ async def test_the_same_tool_twice_is_a_duplicate() -> None:
     assert "2 tools are named 'count'" in str(problem)
 
 
-def test_check_includes_the_store() -> None:
-    """A store that this installation does not have is among the problems."""
+async def test_the_store_is_among_the_problems() -> None:
+    """A store that this installation does not have is reported together with what else is wrong."""
     app = App("shop").add(count).store("paper:here")
     assert [type(problem).__name__ for problem in app.check()] == ["AgentError", "ConfigurationError"]
+    with pytest.raises(StartupError, match="2 problems at start"):
+        async with app.open():
+            pytest.fail("it opened")
 
 
 def test_nothing_wrong_is_an_empty_list() -> None:
