@@ -153,9 +153,10 @@ def _from_meta(meta: msgspec.Meta) -> list[Any]:
     return found
 
 
-_QUALIFIERS: tuple[Any, ...] = (
-    typing.Required, typing.NotRequired, typing_extensions.Required, typing_extensions.NotRequired,
-)  # fmt: skip
+_REQUIRED: tuple[Any, ...] = (typing.Required, typing_extensions.Required)
+_NOT_REQUIRED: tuple[Any, ...] = (typing.NotRequired, typing_extensions.NotRequired)
+QUALIFIERS = (*_REQUIRED, *_NOT_REQUIRED)
+"""What may stand round the type of a TypedDict's field."""
 
 
 def _readable_typed_dict(cls: Any, seen: dict[Any, Any]) -> Any:
@@ -167,11 +168,12 @@ def _readable_typed_dict(cls: Any, seen: dict[Any, Any]) -> Any:
     hints = typing_extensions.get_type_hints(cls, include_extras=True)
     fields: dict[str, Any] = {}
     for name, hint in hints.items():
-        bare = hint
-        while typing.get_origin(bare) in _QUALIFIERS:
-            bare = typing.get_args(bare)[0]
+        # String annotations hide these words from the class itself, so its own list is only the fallback.
+        required, bare = name in cls.__required_keys__, hint
+        while typing.get_origin(bare) in QUALIFIERS:
+            required, bare = typing.get_origin(bare) in _REQUIRED, typing.get_args(bare)[0]
         field = _normalise(bare, seen)
-        fields[name] = field if name in cls.__required_keys__ else typing_extensions.NotRequired[field]
+        fields[name] = field if required else typing_extensions.NotRequired[field]
     made = _TYPED_DICT(cls.__name__, fields)
     for attribute in ("__module__", "__qualname__", "__doc__", "__pydantic_config__"):
         if hasattr(cls, attribute):

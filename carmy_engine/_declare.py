@@ -158,10 +158,10 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
     except NameError:
         plan = None  # a class further down in the module; compile_tool asks again
     parts = None if plan is None else _parts_at_declaration(function, plan)
-    description = checked.pop("description", None)
+    description, name = checked.pop("description", None), checked.pop("name", None)
     return ToolDeclaration(
         function=function,
-        name=checked.pop("name", None) or function.__name__,
+        name=function.__name__ if name is None else name,
         location=location_of(function),
         description=description_of(function) if description is None else description,
         plan=plan,

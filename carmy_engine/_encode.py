@@ -57,7 +57,10 @@ class _NoForm(Exception):  # noqa: N818 - never leaves this module
 def jsonable(value: Any) -> Any:
     """The JSON form of what msgspec does not know; `TypeError` when it has none."""
     if isinstance(value, pydantic.BaseModel):
-        return value.model_dump(mode="python", by_alias=True, warnings="error")
+        try:
+            return value.model_dump(mode="python", by_alias=True, warnings="error")
+        except Exception as problem:
+            raise TypeError(f"{type(value).__qualname__} cannot be dumped: {type(problem).__name__}") from problem
     if isinstance(value, Mapping):
         return dict(value)
     for base in (str, int, float):

@@ -108,7 +108,8 @@ def _renderer(validator: Draft202012Validator, limit: int) -> Callable[[Any], by
         if len(data) > limit:
             raise too_large(len(data), limit)
         try:
-            problems = _problems(validator, plain, output_subject)
+            # Decoded again, because the validator knows lists and not tuples.
+            problems = _problems(validator, decode(data), output_subject)
         except RecursionError:
             problems = [_output_problem("", "is nested too deeply")]
         if problems:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic_core import (
     CoreConfig,
-    PydanticSerializationError,
     SchemaSerializer,
     SchemaValidator,
     ValidationError,
@@ -158,8 +157,6 @@ class _Renderer:
         cause: Exception | None = None
         try:
             data = self._to_json(converted, by_alias=True, warnings="error")
-        except PydanticSerializationError:
-            data = None
         except Exception as problem:  # noqa: BLE001 - see render
             data, cause = None, problem
         if data is None:
@@ -167,8 +164,10 @@ class _Renderer:
             if problems:
                 raise invalid_output(problems)
             found = first_without_form(converted)
-            path, said = found if found is not None else ("", "has no JSON form")
-            raise invalid_output([_problem(path, said)]) from cause
+            if found is None:
+                # Nothing is wrong with the data, so code of the tool's author failed: keep what it raised.
+                raise invalid_output([_problem("", "has no JSON form")]) from cause
+            raise invalid_output([_problem(*found)])
         if self._check is not None:
             problems = self._check(converted)
             if problems:

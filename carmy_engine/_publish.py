@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import math
+import typing
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
 import pydantic
+import typing_extensions
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
 from . import _docstrings
-from ._annotations import UnusableType
+from ._annotations import QUALIFIERS, UnusableType
 from ._nouns import accepts_null
 from ._schema import Node, Types, says_extra
 from ._structs import STRUCT
@@ -221,11 +223,13 @@ def _annotated_texts(cls: Any) -> dict[str, str]:
             if any(isinstance(item, str) for item in field.metadata)
         }
     try:
-        hints = inspect.get_annotations(cls, eval_str=True)
+        hints = typing_extensions.get_type_hints(cls, include_extras=True)
     except (NameError, TypeError, AttributeError):
         return {}
     found: dict[str, str] = {}
     for name, hint in hints.items():
+        while typing.get_origin(hint) in QUALIFIERS:
+            hint = typing.get_args(hint)[0]  # noqa: PLW2901 - peeled
         for item in getattr(hint, "__metadata__", ()):
             if isinstance(item, str):
                 found[name] = item

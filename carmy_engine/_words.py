@@ -47,6 +47,9 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "enum": ("not_allowed", "must be {expected}"),
     "literal_error": ("not_allowed", "must be {expected}"),
     "dict_type": ("wrong_type", "must be an object"),
+    "ordered_dict_type": ("wrong_type", "must be an object"),
+    "counter_type": ("wrong_type", "must be an object"),
+    "frozen_dict_type": ("wrong_type", "must be an object"),
     "mapping_type": ("wrong_type", "must be an object"),
     "model_type": ("wrong_type", "must be an object"),
     "model_attributes_type": ("wrong_type", "must be an object"),
@@ -102,6 +105,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "union_tag_not_found": ("missing", "is missing"),
     "union_tag_invalid": ("not_allowed", "must be one of {expected_tags}"),
     "recursion_loop": ("invalid", "contains itself"),
+    "recursion_depth_exceeded": ("invalid", "is nested too deeply"),
     "is_instance_of": ("wrong_type", "must be an instance of {class}"),
     "date_type": ("wrong_type", "must be a date"),
     "time_type": ("wrong_type", "must be a time"),
@@ -222,12 +226,17 @@ def _problem(types: Types, root: Node, error: Mapping[str, Any], subject: Subjec
         return {"path": path, "code": "invalid", "message": f"{begin}: {text}"}
     code, words = _WORDS.get(kind, ("invalid", "is not valid"))
     try:
-        said = words.format_map(context)
+        said = words.format_map({name: _number(value) for name, value in context.items()})
     except KeyError:
         said = "is not valid"
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long", "bytes_too_short", "bytes_too_long"):
         said = re.sub(r"\b1 (item|character|byte)s$", r"1 \1", said)
     return {"path": path, "code": code, "message": f"{begin} {said}"}
+
+
+def _number(value: Any) -> Any:
+    """A bound as people write it: 3 rather than 3.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _repeats(text: str, value: Any) -> bool:
