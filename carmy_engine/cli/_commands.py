@@ -27,7 +27,7 @@ from .._version import __version__
 from ..codec import answer_body, check_json, decode
 from ..errors import AgentError, CarmyError, ConfigurationError
 from . import _remote
-from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, UsageError
+from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._stdout import claimed_stdout
 from ._target import is_target, load_app, refuse_nested_run
 
@@ -75,8 +75,8 @@ def run(app: App | None, argv: Sequence[str]) -> int:
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        return FAILURE  # whoever read the data has seen enough of it
+    except ReaderGone:
+        return FAILURE
     except (CarmyError, Failure) as error:
         _say(str(error))
         return FAILURE
@@ -189,14 +189,13 @@ class _Commands:
 
     def _serve(self, name: str, target: str | None, *, address: str | None, server: str | None, dev: bool) -> int:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        with contextlib.ExitStack() as stack:
-            loading = stack.enter_context(contextlib.ExitStack())
-            loading.enter_context(claimed_stdout())
+        with contextlib.ExitStack() as claimed:
+            claimed.enter_context(claimed_stdout())
             transport: _life.Transport = _plugins.find(_plugins.TRANSPORTS, name)
             app = self._load(target)
             settings = _changed(app.settings, address=address, server=server, dev=dev)
             if name not in _LEAVE_STDOUT_ALONE:
-                loading.close()
+                claimed.close()
             return _serve(name, transport, app, settings)
 
     def _call_words(self, words: list[str], *, remote: bool) -> tuple[str | None, str, bytes | None]:

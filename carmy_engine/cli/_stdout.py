@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Protocol
 
+from ._outcome import ReaderGone
+
 
 class Out(Protocol):
     """Where a command writes its data."""
@@ -16,7 +18,8 @@ class Out(Protocol):
         """Write all of it.
 
         Raises:
-            OSError: The reader has gone.
+            ReaderGone: Nobody reads any more.
+            OSError: It could not be written, for example to a full disk.
         """
         ...
 
@@ -49,5 +52,8 @@ def _fill_gaps() -> None:
 
 def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BrokenPipeError:
+        raise ReaderGone from None

@@ -120,6 +120,19 @@ async def test_closed_standard_descriptors(closed: str) -> None:
 
 
 @pytest.mark.usefixtures("directory")
+async def test_a_reader_that_has_gone() -> None:
+    """When nobody reads the data any more, a command ends quietly with 1."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with trio.fail_after(30):
+            done = await trio.run_process([*CARMY, "tools", "slow.py"], stdout=writer, capture_stderr=True, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.usefixtures("directory")
 async def test_an_address_that_is_taken() -> None:
     """A server that cannot listen says on which address and why, and ends with 1."""
     with socket.socket() as taken, trio.fail_after(30):
