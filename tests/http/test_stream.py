@@ -98,7 +98,7 @@ async def test_the_first_bytes_come_before_the_tool_has_ended() -> None:
     async with serving(sleep, echo) as server, server.client() as client:
         with trio.fail_after(5):
             await start(client, "sleep", seconds=0.05)
-            assert b"execution.started" in await anext(client.chunks())
+            assert b"execution.started" in await client.chunk()
             await client.until(b"\r\n0\r\n\r\n")
             assert (await client.call("echo")).status == 200
 
@@ -124,11 +124,13 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
     """A client that takes nothing for the time limit loses its connection, and its execution is cancelled."""
     monkeypatch.setattr(_hypercorn, "WRITE_SECONDS", 0.2)
     sent = 0
+    started = trio.Event()
 
     @tool(effect="none", parallel_safe=True, register=False)
     async def chatter(ctx: AgentContext) -> None:
         """Never stop."""
         nonlocal sent
+        started.set()
         while True:
             await ctx.progress.partial("x" * 50_000)
             sent += 50_000
@@ -136,6 +138,7 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
     async with serving(chatter) as server, server.client() as client:
         await start(client, "chatter")
         with trio.fail_after(10):
+            await started.wait()
             await server.engine.wait_idle()
         assert sent < 32_000_000  # what the kernel takes, and our own bounds; not all that the tool could make
         assert server.engine.audit.newest()[0].cause == "disconnect"

@@ -78,9 +78,13 @@ class Client:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The pieces of a chunked body."""
-        while size := int((await self.until(b"\r\n")).strip(), 16):
-            yield (await self.exactly(size + 2))[:-2]
-        await self.until(b"\r\n")
+        while chunk := await self.chunk():
+            yield chunk
+
+    async def chunk(self) -> bytes:
+        """The next piece of a chunked body, empty at its end."""
+        size = int((await self.until(b"\r\n")).strip(), 16)
+        return (await self.exactly(size + 2))[:-2]
 
     async def until(self, mark: bytes) -> bytes:
         while mark not in self.buffer:
