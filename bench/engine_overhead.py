@@ -14,6 +14,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pydantic
@@ -34,7 +35,9 @@ class Product(pydantic.BaseModel):
     price_cents: int
 
 
-CATALOG = [Product(sku=f"SKU-{n}", name=f"{kind} {n}", price_cents=100 * n) for n in range(8) for kind in ("mouse", "keyboard")]
+CATALOG = [
+    Product(sku=f"SKU-{n}", name=f"{kind} {n}", price_cents=100 * n) for n in range(8) for kind in ("mouse", "keyboard")
+]
 
 
 @tool(effect="read", parallel_safe=True, register=False)
@@ -84,7 +87,7 @@ class FloorAnswer(msgspec.Struct):
     data: msgspec.Raw
 
 
-def floor_of(function: Callable[..., Awaitable[object]], arguments: type[pydantic.BaseModel], output: object) -> Answer:
+def floor_of(function: Callable[..., Awaitable[object]], arguments: type[pydantic.BaseModel], output: Any) -> Answer:
     """The hand-composed path for one tool."""
     decode = msgspec.json.Decoder(Envelope).decode
     encode = msgspec.json.Encoder().encode
@@ -123,7 +126,8 @@ async def measure_sizes(rounds: int, calls: int) -> None:
     for _ in range(rounds):
         for size, column in samples.items():
             tools = [
-                dataclasses.replace(compiled, spec=msgspec.structs.replace(compiled.spec, name=f"tool_{n}")) for n in range(size)
+                dataclasses.replace(compiled, spec=msgspec.structs.replace(compiled.spec, name=f"tool_{n}"))
+                for n in range(size)
             ]
             async with open_engine(tools) as engine:
                 started = time.perf_counter()
@@ -162,7 +166,11 @@ async def measure_floor(rounds: int, calls: int) -> None:
         print(f"{'tool':8} {'floor µs':>9} {'engine µs':>10} {'ratio':>6} {'with request_id µs':>19} {'ratio':>6}")
         for name, body, floor in (
             ("echo", b'{"tool":"echo","arguments":{"text":"mouse"}}', floor_of(echo, EchoArguments, str)),
-            ("search", b'{"tool":"search","arguments":{"query":"mouse"}}', floor_of(search, SearchArguments, list[Product])),
+            (
+                "search",
+                b'{"tool":"search","arguments":{"query":"mouse"}}',
+                floor_of(search, SearchArguments, list[Product]),
+            ),
         ):
             assert msgspec.json.decode(await ours(body))["data"] == msgspec.json.decode(await floor(body))["data"]
             samples: list[tuple[float, float, float]] = []

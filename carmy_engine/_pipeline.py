@@ -68,9 +68,7 @@ class Pipeline:
         self.now = now
         self._yield_at = 0.0
 
-    async def run(
-        self, request: ExecutionRequest, caller: Caller, listener: Listener | None = None
-    ) -> ExecutionResult:
+    async def run(self, request: ExecutionRequest, caller: Caller, listener: Listener | None = None) -> ExecutionResult:
         """Run one request to its end.
 
         Raises:
@@ -97,13 +95,17 @@ class Pipeline:
                 await trio.lowlevel.checkpoint()
             self.inflight.admit(execution)
         except AgentError as refusal:
-            return self.finisher.finish(execution, found and found.spec, Ending(error=refusal, exception=refusal))
+            return self.finisher.finish(
+                execution, None if found is None else found.spec, Ending(error=refusal, exception=refusal)
+            )
         except trio.Cancelled:
             self._finish_cut_off(execution, found)
             raise
         except Exception as error:  # the boundary round the host's policies and the tool's own validators
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
-            return self.finisher.finish(execution, found and found.spec, Ending(error=told, exception=origin))
+            return self.finisher.finish(
+                execution, None if found is None else found.spec, Ending(error=told, exception=origin)
+            )
         try:
             return await self._run_admitted(found, arguments, raw, request, identity, execution)
         finally:
