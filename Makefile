@@ -40,7 +40,7 @@ fix: $(VENV)/.dev-stamp
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev-stamp
-	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in bench/*.py; do name=$$(basename "$$script" .py); echo "== $$name"; $(BIN)/python -m "bench.$$name"; done
 
 # What the engine needs to run, and then what its developers need. Both are pinned, with hashes.
 $(VENV)/.run-stamp: requirements.txt pyproject.toml

@@ -30,7 +30,6 @@ from ._result import ExecutionResult
 from .codec import invalid_request
 from .errors import AgentError
 
-
 _YIELD_SECONDS = 0.01
 """Between two trips through the scheduler. Far below what a person or a deadline notices."""
 
@@ -101,7 +100,7 @@ class Pipeline:
         except trio.Cancelled:
             self._finish_cut_off(execution, found)
             raise
-        except Exception as error:  # the boundary round the host's policies and the tool's own validators
+        except Exception as error:  # noqa: BLE001 - the boundary round the host's policies and the tool's own validators
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
             return self.finisher.finish(
                 execution, None if found is None else found.spec, Ending(error=told, exception=origin)

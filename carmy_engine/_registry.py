@@ -102,7 +102,7 @@ class Registry:
     def _unknown(self, name: str, only: frozenset[str] | None) -> AgentError:
         known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
         if len(known) > _MOST_COMPARED:
-            known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]  # noqa: PLR2004
+            known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]
         near = difflib.get_close_matches(name[:128], known, n=3)
         message = "there is no tool of that name"
         if near:
