@@ -1,0 +1,15 @@
+"""WebSocket for carmy-engine: ``carmy-frames/1``, one text message for each frame.
+
+- `serve`: the transport, as the command ``carmy ws`` runs it.
+- `open_websocket`: a client; an executor.
+
+Inside: `_handshake` decides on a request before any library sees it; `_link` is the stream below the library, `_channel` the
+messages above it; `_server` and `_client` are the two ends. The only importer of trio-websocket.
+"""
+
+from __future__ import annotations
+
+from ._client import open_websocket
+from ._server import serve
+
+__all__ = ["open_websocket", "serve"]

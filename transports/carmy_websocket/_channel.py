@@ -1,0 +1,176 @@
+"""Text messages over one WebSocket, as a channel: the reader that always reads, and the heartbeat. For both ends."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+import trio
+from trio_websocket import ConnectionClosed, WebSocketConnection
+
+from carmy_wire.protocol import MAX_MESSAGE_BYTES
+
+from ._link import Link
+
+log = logging.getLogger("carmy_websocket")
+
+PING_SECONDS = 20.0
+"""Between pings. Common proxies cut a silent connection after 30 to 100 seconds."""
+
+SILENCE_SECONDS = 2 * PING_SECONDS
+"""Without a byte from the peer, and without it taking one: its answer to a ping is overdue by a whole interval."""
+
+MAX_WAITING_MESSAGES = 1024
+"""Messages that have been received and that nobody has taken yet."""
+
+MAX_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES
+"""Of these messages."""
+
+RECEIVE_BYTES = 64 * 1024
+"""Read at once; the library's own 4 KiB make a thousand pieces of a large message."""
+
+GOING_AWAY = 1001
+UNSUPPORTED = 1003
+TOO_LARGE = 1009
+FAULT = 1011
+OVERLOADED = 1013
+
+_BAD_FRAME = {1002, 1007}
+"""Codes that the library gives to what it cannot read, without telling the peer."""
+
+
+class MessageChannel(trio.abc.Channel[bytes]):
+    """A connection after its handshake.
+
+    `run` reads at all times, so that pings and close frames are noticed however busy others are. What it has read waits
+    in a bounded queue.
+
+    Args:
+        connection: Of the library.
+        link: Below it.
+        max_message_bytes: Of one message to us.
+    """
+
+    def __init__(self, connection: WebSocketConnection, link: Link, max_message_bytes: int) -> None:
+        self._connection = connection
+        self._link = link
+        self._max_message_bytes = max_message_bytes
+        self._messages: deque[bytes] = deque()
+        self._bytes = 0
+        self._readable = trio.Event()
+        self._drained = trio.Event()
+        self._waits_for_room = False
+        self._is_blocked = False
+        self._ended = False
+        self.verdict: tuple[int, str] | None = None
+        """Why we end the connection, as code and reason of the close frame; None when we do not."""
+
+    async def run(self, *, waits_for_room: bool = False) -> None:
+        """Read, ping and watch until the connection has ended. Then `receive` says so.
+
+        Args:
+            waits_for_room: When the queue is full, stop reading. A server rather closes the connection.
+        """
+        self._waits_for_room = waits_for_room
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._ping)
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+                await self._read()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._ended = True
+            self._readable.set()
+
+    async def receive(self) -> bytes:
+        """The next message.
+
+        Raises:
+            trio.BrokenResourceError: The connection has ended. What was received before that has been given.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._messages:
+            if self._ended:
+                raise trio.BrokenResourceError
+            self._readable = trio.Event()
+            await self._readable.wait()
+        if self.verdict is not None:
+            raise trio.BrokenResourceError  # what came before is not answered either
+        message = self._messages.popleft()
+        self._bytes -= len(message)
+        self._drained.set()
+        return message
+
+    async def send(self, value: bytes) -> None:
+        """Write a message of UTF-8. If cancelled, it is the last one.
+
+        Raises:
+            trio.BrokenResourceError: The connection has ended.
+        """
+        try:
+            await self._connection.send_message(value.decode())
+        except ConnectionClosed:
+            raise trio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        """Nothing: who opened the connection closes it."""
+        await trio.lowlevel.checkpoint()
+
+    async def _read(self) -> None:
+        while self.verdict is None:
+            try:
+                message = await self._connection.get_message()
+            except ConnectionClosed:
+                self._judge_end()
+                return
+            await self._take(message)
+
+    async def _take(self, message: str | bytes) -> None:
+        if isinstance(message, bytes):
+            self.verdict = (UNSUPPORTED, "messages are text")
+            return
+        data = message.encode()
+        if len(data) > self._max_message_bytes:
+            # The library counts characters.
+            self.verdict = (TOO_LARGE, f"a message has more than {self._max_message_bytes} bytes")
+            return
+        while len(self._messages) >= MAX_WAITING_MESSAGES or (
+            self._messages and self._bytes + len(data) > MAX_WAITING_BYTES
+        ):
+            if not self._waits_for_room:
+                self.verdict = (OVERLOADED, "too many messages wait to be handled")
+                return
+            self._drained = trio.Event()
+            self._is_blocked = True
+            await self._drained.wait()
+            self._is_blocked = False
+            self._link.last_life = trio.current_time()  # it was us who did not listen
+        self._messages.append(data)
+        self._bytes += len(data)
+        self._readable.set()
+
+    def _judge_end(self) -> None:
+        """The library has ended the connection: say why, where it does not."""
+        closed = self._connection.closed
+        if closed is not None and closed.code in _BAD_FRAME:
+            self.verdict = (closed.code, closed.reason or "bad frame")
+
+    async def _ping(self) -> None:
+        """Ping now and then. A pong shows that the peer is alive, as does anything else that comes or goes."""
+        while True:
+            await trio.sleep(PING_SECONDS)
+            try:
+                await self._connection.ping()
+            except ConnectionClosed:
+                return
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """End it when the peer has shown no sign of life for too long."""
+        while True:
+            rest = self._link.last_life + SILENCE_SECONDS - trio.current_time()
+            if rest <= 0 and not self._is_blocked:
+                break
+            await trio.sleep(rest if rest > 0 else PING_SECONDS)
+        log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
+        self.verdict = (GOING_AWAY, "no answer to pings")
+        scope.cancel()

@@ -1,0 +1,219 @@
+"""The client: an executor in front of a server of ``carmy-frames/1`` over WebSocket."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import trio
+from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream
+
+from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo, grace
+from carmy_engine._crash import raise_single
+from carmy_wire.driver import ClientExecutor, open_client
+
+from ._channel import RECEIVE_BYTES, MessageChannel
+from ._handshake import PATH, SUBPROTOCOL
+from ._link import LINGER_SECONDS, Link
+
+CONNECT_SECONDS = 10.0
+"""For the connection, and again for the handshake on it. A server that is there answers at once."""
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Of one message from the server. The largest outputs that tools are allowed by default have an eighth of it."""
+
+_NORMAL = 1000
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to connect.
+
+    Attributes:
+        url: As it was given, for messages.
+        host: Without brackets.
+        port: The port.
+        authority: For the header ``Host``.
+        resource: Path and query.
+        secure: TLS.
+    """
+
+    url: str
+    host: str
+    port: int
+    authority: str
+    resource: str
+    secure: bool
+
+    @classmethod
+    def of(cls, url: str) -> Target:
+        """Read a URL; a missing path is the one at which our servers listen.
+
+        Raises:
+            ConfigurationError: It is not a WebSocket URL, or contains credentials.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(f"the URL of a server is not valid: {error}") from None
+        if parts.scheme not in ("ws", "wss") or parts.hostname is None:
+            raise ConfigurationError(f"the URL of a WebSocket server is like ws://127.0.0.1:3000{PATH}, not {url!r}")
+        if parts.username is not None or parts.fragment:
+            raise ConfigurationError("the URL of a WebSocket server has neither user nor fragment; pass token= instead")
+        resource = (parts.path if parts.path not in ("", "/") else PATH) + (f"?{parts.query}" if parts.query else "")
+        return cls(
+            url=url,
+            host=parts.hostname,
+            port=port or (443 if parts.scheme == "wss" else 80),
+            authority=parts.netloc,
+            resource=resource,
+            secure=parts.scheme == "wss",
+        )
+
+
+@asynccontextmanager
+async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator[ClientExecutor]:
+    """Connect to a server for the length of a block.
+
+    Calls share the connection and run side by side. Leaving a call's scope cancels it on the server. If the connection is
+    lost, calls that may have run raise `OutcomeUnknownError`, later ones `ClosedError`; open another one to go on.
+
+    Args:
+        url: ``ws://`` or ``wss://``; without a path, the one at which our servers listen.
+        token: Sent as ``Authorization: Bearer``.
+
+    Raises:
+        ConfigurationError: The URL or the token is malformed.
+        AgentError: The server refused the handshake: ``UNAUTHENTICATED``, ``FORBIDDEN`` ...
+        ClosedError: There is no such server.
+    """
+    target = Target.of(url)
+    headers = _headers(token)
+    link = Link(await _connect(target), is_client=True)
+    code, reason = _NORMAL, ""
+    try:
+        async with trio.open_nursery() as background:
+            channel = await background.start(functools.partial(_carry, link, target, headers))
+            assert isinstance(channel, MessageChannel)
+            try:
+                async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS) as client:
+                    yield client
+            finally:
+                background.cancel_scope.cancel()
+                code, reason = channel.verdict or (code, reason)
+    except BaseExceptionGroup as group:
+        raise_single(group)
+    finally:
+        with grace(LINGER_SECONDS):
+            await link.finish(code, reason)
+
+
+def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
+    if token is None:
+        return []
+    if not token or token.split() != [token] or not token.isascii():
+        raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
+    return [(b"Authorization", f"Bearer {token}".encode())]
+
+
+async def _connect(target: Target) -> trio.abc.Stream:
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            if target.secure:
+                context = ssl.create_default_context()
+                stream = await trio.open_ssl_over_tcp_stream(
+                    target.host, target.port, ssl_context=context, https_compatible=True
+                )
+                await stream.do_handshake()
+                return stream
+            return await trio.open_tcp_stream(target.host, target.port)
+    except trio.TooSlowError:
+        raise ClosedError(f"{target.url} did not take the connection within {CONNECT_SECONDS:g} s") from None
+    except (OSError, trio.BrokenResourceError) as error:
+        raise ClosedError(f"cannot connect to {target.url}: {error}") from error
+
+
+async def _carry(
+    link: Link,
+    target: Target,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    task_status: trio.TaskStatus[MessageChannel],
+) -> None:
+    """Shake hands, then keep the connection until it ends. From then on nothing raises but ``Cancelled``.
+
+    The library's tasks live here and not beside the caller's: some of their failures (a ping that meets our close) would
+    cancel the caller with nothing to show for it.
+    """
+    started = False
+    problem: Exception | None = None
+    try:
+        async with trio.open_nursery() as background:
+            connection = await _shake_hands(background, link, target, headers)
+            channel = MessageChannel(connection, link, MAX_ANSWER_BYTES)
+            task_status.started(channel)
+            started = True
+            await channel.run(waits_for_room=True)
+            background.cancel_scope.cancel()
+    except* ConnectionRejected as group:
+        problem = _refusal(target, group)
+    except* ClosedError as group:
+        problem = _first(group)
+    except* Exception as group:  # noqa: BLE001 - of a foreign library
+        # Whatever it raises, it means that this connection is of no use any more; the channel's end says so.
+        problem = ClosedError(f"the WebSocket handshake with {target.url} failed: {_first(group)}")
+        problem.__cause__ = _first(group)
+    if problem is not None and not started:
+        raise problem
+
+
+async def _shake_hands(
+    background: trio.Nursery, link: Link, target: Target, headers: list[tuple[bytes, bytes]]
+) -> WebSocketConnection:
+    async def give_up(scope: trio.CancelScope) -> None:
+        await link.ended.wait()
+        scope.cancel()
+
+    with trio.move_on_after(CONNECT_SECONDS) as scope:
+        # The library waits for an answer for ever, whatever becomes of the stream.
+        background.start_soon(give_up, scope)
+        return await wrap_client_stream(
+            background,
+            cast("Any", link),  # it asks for a socket, and uses a stream
+            target.authority,
+            target.resource,
+            subprotocols=[SUBPROTOCOL],
+            extra_headers=headers,
+            max_message_size=MAX_ANSWER_BYTES,
+            receive_buffer_size=RECEIVE_BYTES,
+        )
+    if link.ended.is_set():
+        raise ClosedError(f"{target.url} closed the connection instead of answering")
+    raise ClosedError(f"{target.url} did not answer within {CONNECT_SECONDS:g} s")
+
+
+class _Body(msgspec.Struct):
+    error: ErrorInfo
+
+
+def _refusal(target: Target, group: BaseExceptionGroup[ConnectionRejected]) -> Exception:
+    """What a refused handshake raises: the server's own error, if there is one."""
+    rejected = _first(group)
+    assert isinstance(rejected, ConnectionRejected)
+    try:
+        return AgentError.of(msgspec.json.decode(bytes(rejected.body or b""), type=_Body).error)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ClosedError(f"{target.url} answered {rejected.status_code}: it is no WebSocket server of this protocol")
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error

@@ -1,0 +1,166 @@
+"""The server: ``carmy-frames/1`` over WebSocket, on a listener of its own."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+from trio_websocket import wrap_server_stream
+
+from carmy_engine import AgentError, BoundEngine, Engine
+from carmy_engine._crash import as_agent_error
+from carmy_wire.driver import Ending, serve_channel
+from carmy_wire.protocol import MAX_MESSAGE_BYTES
+from carmy_wire.serving import Access, Server, address_of, open_listeners
+
+from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, MessageChannel
+from ._handshake import PATH, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
+from ._link import LINGER_SECONDS, Link
+
+log = logging.getLogger("carmy_websocket")
+
+
+async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve an engine over WebSocket until it has stopped, or until cancelled.
+
+    Once ``engine.stopping`` is set, the listener closes and connections go on. Once ``engine.stopped`` is set, answers get
+    two seconds to leave, and every connection is closed with 1001. When cancelled, nothing is left open and nothing is
+    waited for.
+
+    Args:
+        engine: An open engine. Of its settings, the address, the table ``http`` (hosts, origins, the time for a head, the
+            number of connections) and the drain time count.
+        task_status: Started with a line for people, which ends in the address, once connections are accepted.
+
+    Raises:
+        ConfigurationError: The settings do not allow it, or the address cannot be had.
+    """
+    settings = engine.settings
+    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
+    access = Access(engine, "websocket")
+
+    def connect(stream: trio.SocketStream) -> Connection:
+        return Connection(engine, access, stream)
+
+    server = Server(connect, settings.http.max_connections)
+    line = f"ws listening on ws://{address_of(listeners[0])}{PATH}"
+    await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
+
+
+class Connection:
+    """One connection, from its first byte to its last.
+
+    Args:
+        engine: What runs the tools.
+        access: Who may talk to it.
+        stream: The connection; closed at its end.
+    """
+
+    def __init__(self, engine: Engine, access: Access, stream: trio.SocketStream) -> None:
+        self._engine = engine
+        self._access = access
+        self._stream = stream
+        self._before_upgrade = trio.CancelScope()
+
+    def drain(self) -> None:
+        """Leave peers that have not asked for anything yet. The driver ends the others once the engine has stopped."""
+        self._before_upgrade.cancel()
+
+    async def run(self) -> None:
+        """Serve it to its end. Whatever happens in it, it ends nothing but this connection."""
+        agreed: tuple[Offer, BoundEngine] | None = None
+        try:
+            with self._before_upgrade:
+                agreed = await self._shake_hands()
+            if self._before_upgrade.cancelled_caught or agreed is None:
+                return
+            offer, caller = agreed
+            await self._serve(offer, caller)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the peer has gone, which is its right
+        except* Exception as fault:
+            # The boundary of one connection: a fault of ours, or of the library below, must not end the others.
+            log.error("a WebSocket connection failed", exc_info=fault)
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    async def _shake_hands(self) -> tuple[Offer, BoundEngine] | None:
+        """Read the handshake and decide on it. None when it was refused, and answered so."""
+        try:
+            return await self._read_handshake()
+        except Refused as refused:
+            told = refused
+        except AgentError as error:
+            told = Refused(error)
+        except Exception as fault:  # noqa: BLE001 - the boundary round an authenticator of the host
+            panic, _ = as_agent_error(fault, "the handshake", expose=False)
+            told = Refused(panic)
+        link = Link(self._stream, is_client=False)
+        with trio.move_on_after(LINGER_SECONDS):
+            await link.write(told.answer())
+            await link.finish(None)
+        return None
+
+    async def _read_handshake(self) -> tuple[Offer, BoundEngine] | None:
+        seconds = self._engine.settings.http.header_timeout_secs
+        received = b""
+        head = None
+        with trio.move_on_after(seconds):
+            while head is None:
+                data = await self._stream.receive_some(RECEIVE_BYTES)
+                if not data:
+                    return None
+                received += data
+                head = read_head(received)
+        if head is None:
+            raise too_slow(seconds)
+        self._access.check_host(head.headers)
+        self._access.check_origin(head.headers)
+        caller = await self._access.authenticate(head.headers, self._peer())
+        check_route(head)
+        offer = check_upgrade(head)
+        if self._engine.stopping.is_set():
+            raise AgentError.standard("SHUTTING_DOWN", "the server is shutting down", retry_after=1)
+        return offer, caller
+
+    def _peer(self) -> str | None:
+        try:
+            return str(self._stream.socket.getpeername()[0])
+        except OSError:
+            return None
+
+    async def _serve(self, offer: Offer, caller: BoundEngine) -> None:
+        """Serve it as a WebSocket."""
+        link = Link(self._stream, is_client=False, first=library_head(offer))
+        code: int | None = None
+        reason = ""
+        try:
+            code, reason = await self._serve_messages(link, offer, caller)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except* Exception as fault:
+            # As in `run`; here the peer can still be told. The library raises, for example, when a ping meets our close.
+            log.error("a WebSocket connection failed", exc_info=fault)
+            code, reason = FAULT, "internal fault"
+        await link.finish(code, reason)
+
+    async def _serve_messages(self, link: Link, offer: Offer, caller: BoundEngine) -> tuple[int | None, str]:
+        """Serve what the peer asks for; give the code and reason of the close frame that is due."""
+        async with trio.open_nursery() as background:
+            request = await wrap_server_stream(
+                background, link, max_message_size=MAX_MESSAGE_BYTES, receive_buffer_size=RECEIVE_BYTES
+            )
+            connection = await request.accept(subprotocol=offer.subprotocol)
+            channel = MessageChannel(connection, link, MAX_MESSAGE_BYTES)
+            background.start_soon(channel.run)
+            ending = await serve_channel(
+                caller,
+                channel,
+                server=self._engine.name,
+                stopped=self._engine.stopped,
+                drain_seconds=self._engine.settings.drain_timeout_secs,
+            )
+            background.cancel_scope.cancel()
+        if channel.verdict is not None:
+            return channel.verdict
+        return (GOING_AWAY, "the server is shutting down") if ending is Ending.STOPPED else (None, "")
