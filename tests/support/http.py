@@ -119,11 +119,13 @@ class Client:
 
 
 class Running(NamedTuple):
-    """A server that runs."""
+    """A server that runs: cancel `scope` to stop it hard; `ended` is set when it has returned."""
 
     engine: Engine
     port: int
     line: str
+    scope: trio.CancelScope
+    ended: trio.Event
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -164,10 +166,15 @@ async def serving(
         open_engine(tools=[compile_tool(function, {}) for function in tools], settings=merged, **engine) as opened,
         trio.open_nursery() as nursery,
     ):
-        line: str = await nursery.start(_serve, opened)
-        yield Running(opened, int(line.rpartition(":")[2]), line)
+        scope, ended = trio.CancelScope(), trio.Event()
+        line: str = await nursery.start(_serve, opened, scope, ended)
+        yield Running(opened, int(line.rpartition(":")[2]), line, scope, ended)
         nursery.cancel_scope.cancel()
 
 
-async def _serve(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
-    await carmy_http.serve(engine, task_status=task_status)
+async def _serve(
+    engine: Engine, scope: trio.CancelScope, ended: trio.Event, *, task_status: trio.TaskStatus[str]
+) -> None:
+    with scope:
+        await carmy_http.serve(engine, task_status=task_status)
+    ended.set()

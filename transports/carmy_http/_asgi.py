@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
+from carmy_engine._crash import raise_single
 from carmy_engine._engine import Engine
 from carmy_engine.errors import AgentError
 
@@ -117,10 +118,13 @@ class AsgiRequest(Request):
 
     @asynccontextmanager
     async def _watched_by_task(self) -> AsyncIterator[trio.CancelScope]:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch, nursery.cancel_scope)
-            yield nursery.cancel_scope
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+                yield nursery.cancel_scope
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise_single(group)  # so that a block raises the same with and without this task
 
     async def _watch(self, scope: trio.CancelScope) -> None:
         # Nothing but receive() tells that the client has gone: on hypercorn even sending into the void succeeds.

@@ -87,6 +87,7 @@ async def _run(name: str, check: Callable[[], Awaitable[object] | object], outco
 async def _call(check: Callable[[], Awaitable[object] | object]) -> object:
     if inspect.iscoroutinefunction(check):
         return await check()
-    # A plain function may block, and the event loop must not.
-    outcome = await trio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=_limiter)
+    # A plain function may block, and the event loop must not. It may also return something to await, which trio would
+    # take for a mistake if the thread returned it bare.
+    (outcome,) = await trio.to_thread.run_sync(lambda: (check(),), abandon_on_cancel=True, limiter=_limiter)
     return await outcome if inspect.isawaitable(outcome) else outcome

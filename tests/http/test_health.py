@@ -1,0 +1,73 @@
+"""``/health`` and ``/ready``."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trio
+from carmy_engine.errors import AgentError
+from carmy_http import _health
+
+from tests.http.tools import echo
+from tests.support.http import serving
+
+
+async def test_health() -> None:
+    """Health is always the same."""
+    async with serving(echo) as server:
+        answer = await server.get("/health")
+    assert (answer.status, answer.json) == (200, {"ok": True})
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_ready_names_what_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """Readiness runs every check, of either kind, and names each that failed; health does not change."""
+
+    async def fine() -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def down() -> None:
+        raise AgentError("DATABASE_UNAVAILABLE", "no database", "capacity", retryable=True, retry_after=3)
+
+    def crashes() -> bool:
+        raise RuntimeError("a secret")
+
+    checks = {"fine": fine, "plain": lambda: True, "later": lambda: fine(), "down": down, "false": lambda: False, "bad": crashes}
+    async with serving(echo, ready_checks=checks) as server:
+        answer = await server.get("/ready")
+        assert (await server.get("/health")).status == 200
+    assert (answer.status, answer.json["ready"]) == (503, False)
+    assert list(answer.json["checks"]) == list(checks)
+    assert {name for name, check in answer.json["checks"].items() if check["ok"]} == {"fine", "plain", "later"}
+    assert answer.json["checks"]["down"]["error"]["code"] == "DATABASE_UNAVAILABLE"
+    assert answer.headers["retry-after"] == "3"
+    assert b"secret" not in answer.body
+    assert "a secret" in caplog.text
+
+
+async def test_ready() -> None:
+    """Without a failing check the server is ready."""
+    async with serving(echo) as server:
+        answer = await server.get("/ready")
+        head = await server.get("/ready", method="HEAD")
+    assert (answer.status, answer.json) == (200, {"ready": True, "checks": {}})
+    assert head.status == 200
+
+
+async def test_checks_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks run together, each with its limit, also those that block a thread; others are still told."""
+    monkeypatch.setattr(_health, "READY_SECONDS", 0.2)
+    free = threading.Event()
+
+    def blocks() -> None:
+        free.wait(10)
+
+    checks = {"hangs": trio.sleep_forever, "blocks": blocks, "fine": lambda: None}
+    async with serving(echo, ready_checks=checks) as server:
+        with trio.fail_after(5):
+            answer = await server.get("/ready")
+        free.set()
+    assert answer.status == 503
+    assert [check["ok"] for check in answer.json["checks"].values()] == [False, False, True]
+    assert answer.json["checks"]["hangs"]["error"]["code"] == "READY_TIMEOUT"

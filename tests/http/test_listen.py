@@ -1,0 +1,70 @@
+"""Addresses: which are taken, which are refused, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from carmy_engine._authenticate import BearerTokens
+from carmy_engine._context import AgentContext
+from carmy_engine._engine import open_engine
+from carmy_engine._settings import HttpSettings, Settings
+from carmy_engine.errors import ConfigurationError
+from carmy_http import serve
+from carmy_http._server import address_of, open_listeners
+
+from tests.http.tools import echo
+from tests.support.http import serving
+
+
+async def test_the_line_for_people_ends_in_the_address() -> None:
+    """The transport reports where it listens."""
+    async with serving(echo) as server:
+        assert server.line == f"http listening on http://127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+async def test_open_addresses_need_authentication(address: str) -> None:
+    """An address that others can reach is refused without an authenticator, and the message names the settings."""
+    with pytest.raises(ConfigurationError, match="allow_anonymous"):
+        await open_listeners(Settings(address=address), authenticated=False)
+
+
+async def test_open_addresses_on_purpose() -> None:
+    """With an authenticator, or when anonymous calls are allowed, any address is fine."""
+    for settings, authenticated in [
+        (Settings(address="0.0.0.0:0"), True),
+        (Settings(address="0.0.0.0:0", allow_anonymous=True), False),
+    ]:
+        for listener in await open_listeners(settings, authenticated=authenticated):
+            assert address_of(listener).startswith("0.0.0.0:")
+            await listener.aclose()
+
+
+async def test_open_address_still_checks_hosts() -> None:
+    """The rule of hosts does not depend on the address."""
+    tokens = BearerTokens({"t": AgentContext(principal="ana")})
+    async with serving(echo, settings={"address": "0.0.0.0:0"}, authenticator=tokens) as server:
+        assert (await server.get("/health", {"host": "10.0.0.1"})).status == 403
+        assert (await server.get("/health", {"host": "localhost"})).status == 200
+
+
+async def test_localhost() -> None:
+    """A name that means loopback is fine, with one port for whatever it means."""
+    listeners = await open_listeners(Settings(address="localhost:0"), authenticated=False)
+    assert len(listeners) == 1
+    await listeners[0].aclose()
+
+
+async def test_an_address_in_use() -> None:
+    """An address that another process has is refused in words that say what to do."""
+    async with serving(echo) as server:
+        with pytest.raises(ConfigurationError, match="choose another"):
+            await open_listeners(Settings(address=f"127.0.0.1:{server.port}"), authenticated=False)
+
+
+async def test_the_native_front_end_is_not_there() -> None:
+    """Asking for the other front end says that this version has none."""
+    settings = Settings(address="127.0.0.1:0", http=HttpSettings(server="native"))
+    async with open_engine(tools=[], settings=settings) as engine:
+        with pytest.raises(ConfigurationError, match="native"):
+            await serve(engine, task_status=trio.TASK_STATUS_IGNORED)
