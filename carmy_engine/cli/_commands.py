@@ -192,6 +192,9 @@ class _Commands:
         with contextlib.ExitStack() as claimed:
             claimed.enter_context(claimed_stdout())
             transport: _life.Transport = _plugins.find(_plugins.TRANSPORTS, name)
+            if (prepare := getattr(transport, "prepare", None)) is not None:
+                claimed.close()
+                prepare()  # takes standard input and output for itself, before anything of the application's uses them
             app = self._load(target)
             settings = _changed(app.settings, address=address, server=server, dev=dev)
             if name not in _LEAVE_STDOUT_ALONE:

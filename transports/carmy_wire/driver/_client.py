@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -60,19 +60,24 @@ READY_SECONDS = 30.0
 
 @asynccontextmanager
 async def open_client(
-    channel: trio.abc.Channel[bytes], *, what: str = "the connection", ready_seconds: float = READY_SECONDS
+    channel: trio.abc.Channel[bytes],
+    *,
+    what: str = "the connection",
+    last_words: Callable[[], str] = str,
+    ready_seconds: float = READY_SECONDS,
 ) -> AsyncIterator[ClientExecutor]:
     """Speak to a server over a channel, for the length of a block. The channel stays open.
 
     Args:
         channel: See `carmy_wire.driver`.
         what: What the connection is, for messages.
+        last_words: Asked when the connection is lost: what is known of the reason, to follow `what`.
         ready_seconds: For the server's first frame.
 
     Raises:
         ClosedError: The server was not ready in time, or does not speak this protocol.
     """
-    client = ClientExecutor(channel, what)
+    client = ClientExecutor(channel, what, last_words)
     try:
         async with trio.open_nursery() as background:
             await client.start(background, ready_seconds)
@@ -109,9 +114,10 @@ class ClientExecutor:
     a stream, or leave it.
     """
 
-    def __init__(self, channel: trio.abc.Channel[bytes], what: str) -> None:
+    def __init__(self, channel: trio.abc.Channel[bytes], what: str, last_words: Callable[[], str] = str) -> None:
         self._channel = channel
         self._what = what
+        self._last_words = last_words
         self._connection = ClientConnection()
         self._out = Outgoing()
         self._pending: dict[Id, _Pending] = {}
@@ -291,7 +297,7 @@ class ClientExecutor:
             pass
         finally:
             self._written.set()
-        self._lose(f"{self._what} was lost")
+        self._lose(f"{self._what} was lost{self._last_words()}")
 
     async def _read(self) -> None:
         """Give every frame to whom it is for, until there are no more."""
@@ -299,7 +305,7 @@ class ClientExecutor:
             while True:
                 await self._take(self._connection.receive_message(await self._channel.receive()))
         except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
-            self._lose(f"{self._what} was lost")
+            self._lose(f"{self._what} was lost{self._last_words()}")
         except (RemoteProtocolError, AgentError) as error:
             self._lose(
                 f"{self._what} sent what is not {'a frame' if self._ready.is_set() else 'its first frame'}: {error}"

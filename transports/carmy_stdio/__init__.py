@@ -1,0 +1,17 @@
+"""Frames over standard input and output: one process, one connection, one JSON document a line.
+
+- `serve`: the transport, as the command ``carmy stdio`` runs it.
+- `open_stdio`: starts such a command, and is an executor in front of it.
+- `claim`: takes standard input and output for the protocol; call it before anything that might print.
+
+Inside: `_descriptors` moves the protocol to descriptors that nobody else knows, `_pump` keeps a full standard error from
+blocking, `_threads` reads and writes where nothing but a thread may block, `_child` owns a child process.
+"""
+
+from __future__ import annotations
+
+from ._client import open_stdio
+from ._descriptors import claim
+from ._server import serve
+
+__all__ = ["claim", "open_stdio", "serve"]

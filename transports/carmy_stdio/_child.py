@@ -1,0 +1,136 @@
+"""Owns a child process: from its start to the certainty that nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import PIPE
+
+import trio
+
+from carmy_engine import ClosedError
+
+END_SECONDS = 5.0
+"""From the end of its input to the end of a server that has nothing left to do."""
+
+TERMINATE_SECONDS = 3.0
+"""From a polite signal to a rude one."""
+
+LAST_WORDS_SECONDS = 1.0
+"""For the exit code, and the end of standard error, of a process whose output has ended."""
+
+TAIL_BYTES = 8192
+"""Of standard error kept for messages: a traceback."""
+
+_CHUNK = 65536
+
+
+class Child:
+    """A running child process.
+
+    Attributes:
+        name: Its command, for messages.
+    """
+
+    def __init__(self, process: trio.Process, command: Sequence[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.name = shlex.join(command)
+        self._process = process
+        self._in = process.stdin
+        self._out = process.stdout
+        self._err = process.stderr
+        self._tail = bytearray()
+        self._said_all = trio.Event()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its group."""
+        return self._process.pid
+
+    async def receive_some(self) -> bytes:
+        """Bytes of its standard output; empty at the end, when its last words have been heard as well."""
+        try:
+            data = bytes(await self._out.receive_some(_CHUNK))
+        except trio.BrokenResourceError:
+            data = b""
+        if not data:
+            with trio.move_on_after(LAST_WORDS_SECONDS):
+                await self._process.wait()
+                await self._said_all.wait()
+        return data
+
+    async def send_all(self, data: bytes) -> None:
+        """Write to its standard input."""
+        await self._in.send_all(data)
+
+    def last_words(self) -> str:
+        """How it ended, if it has, and the end of what it said on standard error."""
+        code = self._process.returncode
+        if code is None:
+            ended = ""
+        elif code < 0:
+            ended = f" (ended by signal {-code})"
+        else:
+            ended = f" (exit code {code})"
+        tail = self._tail.decode("utf-8", "replace").strip()
+        return f"{ended}, whose last words were:\n{tail}\n" if tail else ended
+
+    async def hear(self) -> None:
+        """Read its standard error to the end, so that it never has to wait; keep the last of it."""
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while data := await self._err.receive_some(_CHUNK):
+                self._tail += data
+                del self._tail[:-TAIL_BYTES]
+        self._said_all.set()
+
+    async def end(self) -> None:
+        """End it and everything in its group. Takes as long as the constants above allow, and cannot be cancelled."""
+        with trio.CancelScope(shield=True):
+            await self._in.aclose()
+            with trio.move_on_after(END_SECONDS):
+                await self._process.wait()
+            if self._process.returncode is None:
+                self._signal(signal.SIGTERM)
+                with trio.move_on_after(TERMINATE_SECONDS):
+                    await self._process.wait()
+            # Also when it has ended: what it started may live on.
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+            await self._out.aclose()
+            await self._err.aclose()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+            os.killpg(self._process.pid, number)
+
+
+@asynccontextmanager
+async def open_child(
+    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None
+) -> AsyncIterator[Child]:
+    """Run a command in a session of its own for the length of a block; nothing of it is left afterwards.
+
+    Raises:
+        ClosedError: The command cannot be started.
+    """
+    try:
+        process = await trio.lowlevel.open_process(
+            list(command), stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, env=env, cwd=cwd
+        )
+    except OSError as error:
+        raise ClosedError(f"{shlex.join(command)} cannot be started: {error.strerror or error}") from error
+    child = Child(process, command)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(child.hear)
+        try:
+            yield child
+        finally:
+            await child.end()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,87 @@
+"""Takes descriptors 0 and 1 for the protocol, and gives everybody else harmless ones in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import stat
+import sys
+import threading
+
+from carmy_engine import ConfigurationError
+
+from ._pump import pump_stderr
+
+FIRST_DESCRIPTOR = 64
+"""The protocol's descriptors are at least this: away from the numbers that programs close, or duplicate onto, by habit."""
+
+
+class Descriptors:
+    """Where the protocol is read and written, once claimed.
+
+    Attributes:
+        input: A descriptor to read from.
+        output: A descriptor to write to.
+        lock: Held for each whole message. Where standard output and standard error are one pipe, whoever writes to the other
+            one holds it as well: the kernel keeps only short writes in one piece.
+        parent: The process that started this one.
+    """
+
+    def __init__(self, input: int, output: int, lock: threading.Lock, parent: int) -> None:  # noqa: A002 - its name
+        self.input = input
+        self.output = output
+        self.lock = lock
+        self.parent = parent
+
+
+@functools.cache
+def claim() -> Descriptors:
+    """Take standard input and output for the protocol, for the rest of the process's life.
+
+    From now on descriptor 0 is empty, and whatever is written to descriptor 1, by whomever, goes to standard error. The
+    descriptors of the protocol are closed in child processes. Text that is still buffered in `sys.stdout` counts as
+    printed after this. Where standard error is a pipe, it no longer blocks, full or not; see `pump_stderr`.
+
+    Call it before the program's own modules are imported. Calling it again gives the same.
+
+    Raises:
+        ConfigurationError: Standard output is closed.
+    """
+    parent = os.getppid()
+    output_kind = _kind(1)
+    if output_kind is None:
+        raise ConfigurationError("stdio: standard output is closed, so there is nowhere to answer")
+    error_kind = _kind(2)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if error_kind is None:
+        os.dup2(nowhere, 2)
+    taken_in = nowhere if _kind(0) is None else 0
+    lock = threading.Lock()
+    claimed = Descriptors(_away(taken_in), _away(1), lock, parent)
+    if nowhere != 0:
+        os.dup2(nowhere, 0)
+    if nowhere > 2:
+        os.close(nowhere)
+    if error_kind is not None and (stat.S_ISFIFO(error_kind.st_mode) or stat.S_ISSOCK(error_kind.st_mode)):
+        same = (error_kind.st_dev, error_kind.st_ino) == (output_kind.st_dev, output_kind.st_ino)
+        pump_stderr(_away(2), lock if same else threading.Lock())
+    else:
+        os.dup2(2, 1)
+    if sys.stdout is not None:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+    return claimed
+
+
+def _kind(descriptor: int) -> os.stat_result | None:
+    try:
+        return os.fstat(descriptor)
+    except OSError:
+        return None
+
+
+def _away(descriptor: int) -> int:
+    """A copy with a high number, which child processes do not get."""
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
