@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import socket
 import sys
 from typing import Annotated, Literal
 
@@ -382,7 +383,18 @@ curl -sS http://{address}/agent/execute -H 'Content-Type: application/json' \\
 
 app = make_app(Workspace(os.environ.get("WORKSPACE_ROOT", ".")), os.environ.get("WORKSPACE_TOKEN"))
 
+
+def free_address() -> str:
+    """The usual address or, if somebody else has it, one with another port."""
+    for port in (3000, 0):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as probe:
+            return "127.0.0.1:{}".format(probe.getsockname()[1])
+    return app.settings.address
+
+
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        print(TOUR.format(address=app.settings.address), file=sys.stderr, flush=True)
-    app.run()
+    if len(sys.argv) > 1:
+        app.run()
+    address = free_address()
+    print(TOUR.format(address=address), file=sys.stderr, flush=True)
+    app.run(["serve", "--address", address])
