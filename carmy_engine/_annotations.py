@@ -7,11 +7,9 @@ readable on Python 3.11. What must never be an argument is refused here, however
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
+import inspect
 import types
 import typing
-from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar, Union
 
 import annotated_types
@@ -21,6 +19,7 @@ import typing_extensions
 from pydantic.fields import FieldInfo
 
 from ._context import AgentContext
+from ._shapes import is_list
 
 T = TypeVar("T")
 
@@ -86,12 +85,16 @@ def normalise(annotation: Any) -> Any:
     return _normalise(annotation, {})
 
 
+def _is_context_class(annotation: Any) -> bool:
+    return inspect.isclass(annotation) and issubclass(annotation, AgentContext)
+
+
 def _normalise(annotation: Any, seen: dict[Any, Any]) -> Any:
-    if annotation is AgentContext or (isinstance(annotation, type) and issubclass(annotation, AgentContext)):
+    if _is_context_class(annotation):
         raise UnusableType(
             "AgentContext is part of another type", "Take it as a parameter of its own: 'ctx: AgentContext'."
         )
-    origin = typing.get_origin(annotation)
+    origin: Any = typing.get_origin(annotation)
     if origin is Annotated:
         metadata = _metadata(annotation.__metadata__)
         inner = _normalise(annotation.__origin__, seen)
@@ -103,20 +106,13 @@ def _normalise(annotation: Any, seen: dict[Any, Any]) -> Any:
     arguments = typing.get_args(annotation)
     if origin in (Union, types.UnionType):
         members = [_normalise(member, seen) for member in arguments if member is not msgspec.UnsetType]
-        return functools.reduce(operator.or_, members) if _all_types(members) else Union[tuple(members)]  # noqa: UP007
-    changed = tuple(
-        _normalise(argument, seen) if not isinstance(argument, list) else argument for argument in arguments
-    )
+        return Union[tuple(members)]  # noqa: UP007 - "|" is not defined between all of them
+    changed = tuple(_normalise(argument, seen) if not is_list(argument) else argument for argument in arguments)
     if all(new is old for new, old in zip(changed, arguments, strict=True)):
         return annotation
-    try:
-        return annotation.copy_with(changed)  # typing.List[...] and its kind
-    except AttributeError:
-        return origin[changed]
-
-
-def _all_types(members: Sequence[Any]) -> bool:
-    return all(isinstance(member, type) for member in members)
+    # typing.List[...] and its kind are rebuilt by themselves, the others by their origin.
+    rebuild: Any = getattr(annotation, "copy_with", None) or origin.__class_getitem__
+    return rebuild(changed)
 
 
 def _metadata(metadata: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import pydantic
-from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationError, core_schema
+from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationError
 
 from . import _docstrings
 from ._annotations import UnusableType
 from ._encode import encode_arguments
 from ._publish import input_schema
-from ._schema import Node, Types, types_of
+from ._schema import Node, Types, object_of, types_of, whole
 from ._signature import SignaturePlan
 from ._strict import strict_types
 from ._words import Problem, invalid_arguments, problems_of
@@ -93,18 +93,18 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
     strict = strict_types(types)
     published: Node | None = None
     if plan.input is None:
-        root: Node = dict(core_schema.typed_dict_schema(dict(strict.fields), extra_behavior="forbid"))
+        root: Node = object_of(strict.fields)
         descriptions = _docstrings.arguments_of(function)
     else:
         root = strict.fields[plan.input]["schema"]
         published = types.fields[plan.input]["schema"]
         descriptions = {}
     schema = input_schema(types, published, _under_wire_names(types, descriptions))
-    definitions: Any = list(strict.definitions.values())
-    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root
     try:
         # Nested models bring prebuilt validators, which know nothing of the rewriting.
-        validator = SchemaValidator(whole, CoreConfig(strict=True), _use_prebuilt=False)
+        validator = SchemaValidator(
+            whole(root, strict.definitions.values()), CoreConfig(strict=True), _use_prebuilt=False
+        )
     except SchemaError as problem:
         text = str(problem).split("\n", 1)[0]
         raise UnusableType(f"the arguments have no validator: {text}", "Use simpler types.") from None

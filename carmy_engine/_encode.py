@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pydantic
 
+from ._shapes import is_mapping, is_sequence
 from ._words import Location, invalid_arguments, path_of, subject_of
 from .codec import MAX_JSON_DEPTH, check_json, invalid_request
 from .errors import AgentError
@@ -27,7 +28,7 @@ def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
         return b"{}"
     error: AgentError
     try:
-        if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+        if not is_mapping(arguments):
             raise _NoForm("must be a mapping of names to values")
         data = msgspec.json.encode(arguments, enc_hook=jsonable)
     except RecursionError:
@@ -60,15 +61,17 @@ def jsonable(value: Any) -> Any:
         try:
             return value.model_dump(mode="python", by_alias=True, warnings="error")
         except Exception as problem:
+            # Properties and serialisers of the model's author run in there, and may raise anything.
             raise TypeError(f"{type(value).__qualname__} cannot be dumped: {type(problem).__name__}") from problem
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return dict(value)
     for base in (str, int, float):
         if isinstance(value, base):
-            return base(value)
-    if hasattr(value, "__pydantic_serializer__") or hasattr(type(value), "__get_pydantic_core_schema__"):
+            return base(value)  # msgspec knows no subclasses
+    cls: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # a class of which nothing is known
+    if hasattr(value, "__pydantic_serializer__") or hasattr(cls, "__get_pydantic_core_schema__"):
         return str(value)
-    raise TypeError(f"{type(value).__qualname__} has no JSON form")
+    raise TypeError(f"{cls.__qualname__} has no JSON form")
 
 
 def first_infinite(value: Any) -> str | None:
@@ -87,13 +90,13 @@ def first_without_form(value: Any) -> tuple[str, str] | None:
                 item.encode()
             except UnicodeEncodeError:
                 return path_of(location), "contains a lone surrogate, which is not valid Unicode"
-        elif isinstance(item, Mapping):
+        elif is_mapping(item):
             if not all(_is_name(key) for key in item):
                 return path_of(location), "has a key that cannot be a name in a JSON object"
         elif isinstance(item, float):
             if not math.isfinite(item):
                 return path_of(location), "must be a finite number"
-        elif not isinstance(item, list | tuple | set | frozenset) and not _is_scalar(item):
+        elif not is_sequence(item) and not _is_scalar(item):
             return path_of(location), f"is of type {type(item).__qualname__}, which has no JSON form"
     return None
 
@@ -123,16 +126,17 @@ def _walk(value: Any) -> Iterator[tuple[Location, Any]]:
         if len(location) > MAX_JSON_DEPTH:
             continue
         parts: list[tuple[str | int, Any]] = []
+        fields: Any = getattr(item, "__dataclass_fields__", None)
         if isinstance(item, pydantic.BaseModel):
             parts = list(item.__dict__.items())
-        elif isinstance(item, Mapping):
+        elif is_mapping(item):
             parts = [(str(key), part) for key, part in item.items()]
-        elif isinstance(item, list | tuple | set | frozenset):
+        elif is_sequence(item):
             parts = list(enumerate(item))
         elif isinstance(item, msgspec.Struct):
             parts = [(name, getattr(item, name, None)) for name in item.__struct_fields__]
-        elif hasattr(type(item), "__dataclass_fields__"):
-            parts = [(name, getattr(item, name, None)) for name in type(item).__dataclass_fields__]
+        elif fields is not None:
+            parts = [(name, getattr(item, name, None)) for name in fields]
         pending.extend((((*location, name), part) for name, part in reversed(parts)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from ._encode import first_infinite, first_without_form, jsonable
 from ._model.spec import ToolSpec
 from ._nouns import noun_of_type, one_of
 from ._output import invalid_output, too_large
+from ._shapes import is_list, is_mapping, is_table
 from ._words import (
     MAX_PROBLEMS,
     Location,
@@ -73,10 +75,10 @@ def compile_object(made: abc.Tool, spec: ToolSpec) -> CompiledTool:
 
 def _parser(validator: Draft202012Validator) -> Callable[[bytes], dict[str, Any]]:
     def parse(data: bytes) -> dict[str, Any]:
-        value = decode(data)
+        value: Any = decode(data)
         if value is None:
             value = {}
-        if not isinstance(value, dict):
+        if not is_table(value):
             problem = {"path": "", "code": "wrong_type", "message": "the arguments must be a JSON object"}
             raise invalid_arguments([problem])
         try:
@@ -94,11 +96,11 @@ def _parser(validator: Draft202012Validator) -> Callable[[bytes], dict[str, Any]
 
 def _renderer(validator: Draft202012Validator, limit: int) -> Callable[[Any], bytes]:
     def render(value: Any) -> bytes:
-        try:
+        plain: Any = None
+        data: bytes | None = None
+        with contextlib.suppress(TypeError, ValueError, RecursionError, OverflowError):
             plain = msgspec.to_builtins(value, enc_hook=jsonable, str_keys=True)
             data = msgspec.json.encode(plain)
-        except (TypeError, ValueError, RecursionError, OverflowError):
-            data = None
         if data is None:
             path, said = first_without_form(value) or ("", "has no JSON form")
             raise invalid_output([_output_problem(path, said)])
@@ -136,7 +138,7 @@ def _validator(spec: ToolSpec, which: str, schema: Mapping[str, Any]) -> Draft20
     except (TypeError, ValueError, RecursionError):
         reason = "it is not JSON"
     else:
-        missing = _unresolved(plain) if isinstance(plain, dict) else None
+        missing = _unresolved(plain) if is_table(plain) else None
         if missing is None:
             # Without a registry of our own a "$ref" could make the library fetch from the network.
             return Draft202012Validator(plain, registry=Registry())
@@ -169,9 +171,9 @@ def _points_into(schema: Any, reference: str) -> bool:
         return False
     for part in reference[2:].split("/"):
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(schema, list) and name.isdigit() and int(name) < len(schema):
+        if is_list(schema) and name.isdigit() and int(name) < len(schema):
             schema = schema[int(name)]
-        elif isinstance(schema, dict) and name in schema:
+        elif is_table(schema) and name in schema:
             schema = schema[name]
         else:
             return False
@@ -179,18 +181,20 @@ def _points_into(schema: Any, reference: str) -> bool:
 
 
 def _parts(schema: Any) -> Iterable[dict[str, Any]]:
-    if isinstance(schema, dict):
+    if is_table(schema):
         yield schema
         for key, part in schema.items():
             if key not in ("const", "enum", "default", "examples"):
                 yield from _parts(part)
-    elif isinstance(schema, list):
+    elif is_list(schema):
         for part in schema:
             yield from _parts(part)
 
 
 def _problems(validator: Draft202012Validator, value: Any, subject: Subject) -> list[Problem]:
-    errors = sorted(validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path])
+    untyped: Any = validator  # its stubs leave half of it open
+    found: list[ValidationError] = list(untyped.iter_errors(value))
+    errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
     return [problem for error in errors[:MAX_PROBLEMS] for problem in _in_words(error, subject)][:MAX_PROBLEMS]
 
 
@@ -201,12 +205,12 @@ def _in_words(error: ValidationError, subject: Subject) -> Iterable[Problem]:
     keyword = str(error.validator)
     wanted: Any = error.validator_value
     instance: Any = error.instance
-    if keyword == "required" and isinstance(instance, Mapping):
+    if keyword == "required" and is_mapping(instance):
         # The library reports each missing name on its own; its text is where the name stands.
         name = next((name for name in wanted if name not in instance and repr(name) in error.message), "")
         inner = path_of((*location, name))
         yield {"path": inner, "code": "missing", "message": f"{subject(inner)} is missing"}
-    elif keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(instance, Mapping):
+    elif keyword in ("additionalProperties", "unevaluatedProperties") and is_mapping(instance):
         schema: Any = error.schema
         valid = [str(name) for name in schema.get("properties", {})]
         for name in instance:

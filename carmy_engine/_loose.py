@@ -6,6 +6,7 @@ A tool's own objects are Python, so a date is a `date` and not a string; apart f
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,8 +15,9 @@ from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
 from ._encode import jsonable
 from ._schema import Node, Rewriter, Types, says_extra
+from ._shapes import is_mapping, is_sequence
 from ._strict import Labelled, closed
-from ._structs import STRUCT, as_dict
+from ._structs import as_dict, struct_of
 
 _CONSTRAINTS = frozenset(
     {
@@ -31,11 +33,11 @@ def is_constrained(types: Types) -> bool:
 
 
 def _constrained(node: Any) -> bool:
-    if isinstance(node, list | tuple):
+    if is_sequence(node):
         return any(_constrained(item) for item in node)
-    if not isinstance(node, Mapping):
+    if not is_mapping(node):
         return False
-    if STRUCT in (node.get("metadata") or {}):
+    if struct_of(dict(node)) is not None:
         return _constrained(node["schema"]["fields"])  # its class sees to it that all fields are there
     if not _CONSTRAINTS.isdisjoint(node) or node.get("type") in ("literal", "typed-dict"):
         return True
@@ -49,14 +51,14 @@ def _constrained(node: Any) -> bool:
 def _is_pydantics(node: Mapping[str, Any]) -> bool:
     """True for the functions by which pydantic enforces constraints on types of others."""
     function = node["function"]
-    function = function["function"] if isinstance(function, Mapping) else function
+    function = function["function"] if is_mapping(function) else function
     return str(getattr(function, "__module__", "")).startswith("pydantic")
 
 
 def struct_union(types: Types, node: Node) -> Node | None:
     """A tagged union of Structs as a plain one, None for others: a Struct has its tag in its class, not in a field."""
     choices = [types.resolve(choice) for choice in node["choices"].values()]
-    if not any(STRUCT in (choice.get("metadata") or {}) for choice in choices):
+    if not any(struct_of(choice) is not None for choice in choices):
         return None
     return {"type": "union", "choices": list(node["choices"].values())}
 
@@ -155,7 +157,7 @@ class Loose(Labelled):
 
     def on_function_after(self, node: Node) -> Node:
         made = self.parts(node)
-        cls = (node.get("metadata") or {}).get(STRUCT)
+        cls = struct_of(node)
         if cls is None:
             return made
         return {
@@ -178,11 +180,12 @@ class Checked(Loose):
     on_model = on_dataclass = _object
 
     def _inner(self, node: Node) -> Node:
-        cls = (node.get("metadata") or {}).get(STRUCT)
+        cls = struct_of(node)
         if cls is not None:
             dump = as_dict(cls)
             fields = self.visit(node["schema"])
-            return dict(core_schema.no_info_before_validator_function(lambda value: _dumped(dump, value), fields))
+            function: Node = {"type": "no-info", "function": functools.partial(_dumped, dump)}
+            return {"type": "function-before", "function": function, "schema": fields}
         return self.parts(node) if _is_pydantics(node) else self.visit(node["schema"])
 
     on_function_after = on_function_before = on_function_wrap = _inner

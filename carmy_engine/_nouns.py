@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ._schema import Node, Types
+from ._schema import Node, Types, arm
+from ._shapes import is_table
 
 
 def accepts_null(types: Types, node: Node) -> bool:
@@ -16,8 +17,8 @@ def accepts_null(types: Types, node: Node) -> bool:
         return True
     if kind in ("union", "tagged-union"):
         choices = node["choices"]
-        found = choices.values() if isinstance(choices, dict) else choices
-        return any(accepts_null(types, choice[0] if isinstance(choice, tuple) else choice) for choice in found)
+        found = choices.values() if is_table(choices) else choices
+        return any(accepts_null(types, arm(choice)) for choice in found)
     if kind == "literal":
         return None in node["expected"]
     if kind == "model" and not node.get("root_model"):
@@ -25,7 +26,7 @@ def accepts_null(types: Types, node: Node) -> bool:
     inner = node.get("strict_schema") or node.get("json_schema") or node.get("schema")
     if kind == "chain":
         inner = node["steps"][0]
-    return isinstance(inner, dict) and kind != "dataclass" and "type" in inner and accepts_null(types, inner)
+    return is_table(inner) and kind != "dataclass" and "type" in inner and accepts_null(types, inner)
 
 
 _NOUNS = {
@@ -52,7 +53,7 @@ def noun_of(types: Types, node: Node) -> str:
     inner = node.get("strict_schema") or node.get("json_schema") or node.get("schema")
     if kind == "chain":
         inner = node["steps"][0]
-    return noun_of(types, inner) if isinstance(inner, dict) and "type" in inner else "a valid value"
+    return noun_of(types, inner) if is_table(inner) and "type" in inner else "a valid value"
 
 
 def one_of(values: list[Any]) -> str:

@@ -11,14 +11,13 @@ from pydantic_core import (
     SchemaSerializer,
     SchemaValidator,
     ValidationError,
-    core_schema,
 )
 
 from . import codec
 from ._encode import first_infinite, first_without_form
 from ._loose import Checked, Loose, Rendered, is_constrained
 from ._publish import output_schema
-from ._schema import Node, Types, types_of
+from ._schema import Node, Types, types_of, whole
 from ._signature import SignaturePlan
 from ._words import Problem, output_subject, problems_of
 from .errors import AgentError
@@ -77,10 +76,10 @@ def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> Output
     schema = output_schema(types, types.fields[_RETURN]["schema"])
     rendered = Rendered(types)
     root = rendered.visit(types.fields[_RETURN]["schema"])
-    definitions: Any = [{**rendered.visit(node), "ref": ref} for ref, node in types.definitions.items()]
+    definitions = [{**rendered.visit(node), "ref": ref} for ref, node in types.definitions.items()]
     # NaN written as such is found afterwards; written as null it would be lost.
     serializer = SchemaSerializer(
-        _whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
+        whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
     )
     return OutputRenderer(schema, _Renderer(serializer.to_json, types).render)
 
@@ -183,8 +182,8 @@ class _Validator:
     def __init__(self, types: Types) -> None:
         self._types = types
         self._root: Node = types.fields[_RETURN]["schema"]
-        whole = _whole(self._root, list(types.definitions.values()))
-        self._validate = SchemaValidator(whole, CoreConfig(strict=True), _use_prebuilt=False).validate_python
+        schema = whole(self._root, types.definitions.values())
+        self._validate = SchemaValidator(schema, CoreConfig(strict=True), _use_prebuilt=False).validate_python
 
     def __call__(self, value: Any) -> list[Problem]:
         """What is wrong with a value."""
@@ -204,7 +203,3 @@ class _Validator:
 
 def _problem(path: str, said: str) -> Problem:
     return {"path": path, "code": "wrong_type", "message": f"{output_subject(path)} {said}"}
-
-
-def _whole(root: Node, definitions: list[Any]) -> Any:
-    return core_schema.definitions_schema(root, definitions) if definitions else root

@@ -17,8 +17,9 @@ from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_p
 from . import _docstrings
 from ._annotations import QUALIFIERS, UnusableType
 from ._nouns import accepts_null
-from ._schema import Node, Types, says_extra
-from ._structs import STRUCT
+from ._schema import Node, Types, object_of, says_extra, whole
+from ._shapes import is_list, is_table
+from ._structs import struct_of
 
 Schema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
@@ -34,8 +35,7 @@ def input_schema(types: Types, root: Node | None, descriptions: Mapping[str, str
         root: The type whose fields are the arguments, None when the arguments are `types.fields`.
         descriptions: Texts for arguments that have none of their own.
     """
-    whole: Any = core_schema.typed_dict_schema(dict(types.fields), extra_behavior="forbid")
-    made = _inlined(_generate(types, whole if root is None else root, "validation"))
+    made = _inlined(_generate(types, object_of(types.fields) if root is None else root, "validation"))
     if root is not None:
         made.pop("description", None)  # of the class; the tool has its own
     made["type"] = "object"
@@ -52,11 +52,9 @@ def output_schema(types: Types, root: Node) -> Schema:
 
 
 def _generate(types: Types, root: Node, mode: Mode) -> Schema:
-    definitions: Any = list(types.definitions.values())
-    whole: Any = core_schema.definitions_schema(root, definitions) if definitions else root
     generator = _Generator(types)
     try:
-        return _untitled(generator.generate(whole, mode))
+        return _untitled(generator.generate(whole(root, types.definitions.values()), mode))
     except (pydantic.PydanticInvalidForJsonSchema, pydantic.PydanticUserError) as problem:
         text = str(problem).split("\n", 1)[0].rstrip(".")
         raise UnusableType(f"a type has no schema: {text}", "Use types that JSON has.") from None
@@ -88,11 +86,11 @@ def _untitled(schema: Schema) -> Schema:
 
 
 def _references(schema: Any) -> set[str]:
-    if isinstance(schema, dict):
+    if is_table(schema):
         found = {name for value in schema.values() for name in _references(value)}
         reference = schema.get("$ref")
         return found | {reference.rpartition("/")[2]} if isinstance(reference, str) else found
-    if isinstance(schema, list):
+    if is_list(schema):
         return {name for item in schema for name in _references(item)}
     return set()
 
@@ -150,8 +148,8 @@ class _Generator(GenerateJsonSchema):
         made = super().tagged_union_schema(schema)
         # A word of OpenAPI; each arm says its tag itself.
         made.pop("discriminator", None)
-        arms = [self._types.resolve(choice) for choice in dict(schema)["choices"].values()]
-        if any(STRUCT in (arm.get("metadata") or {}) for arm in arms):
+        choices: Schema = dict(schema["choices"])
+        if any(struct_of(self._types.resolve(choice)) is not None for choice in choices.values()):
             # A tag is optional in a Struct on its own.
             made = {"type": "object", "required": [schema["discriminator"]], **made}
         return made
@@ -178,7 +176,7 @@ class _Generator(GenerateJsonSchema):
 
     def function_after_schema(self, schema: core_schema.AfterValidatorFunctionSchema) -> Schema:
         made = super().function_after_schema(schema)
-        cls = (schema.get("metadata") or {}).get(STRUCT)
+        cls = struct_of(dict(schema))
         if cls is None:
             return made
         return self._object(made, cls, {}, titled=False, closable=True)
@@ -216,7 +214,7 @@ class _Generator(GenerateJsonSchema):
 def _annotated_texts(cls: Any) -> dict[str, str]:
     """Plain strings in the ``Annotated`` of a class's fields."""
     fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if isinstance(fields, dict):
+    if is_table(fields):
         return {
             name: next(item for item in field.metadata if isinstance(item, str))
             for name, field in fields.items()
@@ -238,7 +236,7 @@ def _annotated_texts(cls: Any) -> dict[str, str]:
 
 def _wire_names(cls: Any, name: str) -> list[str]:
     fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if isinstance(fields, dict) and name in fields:
+    if is_table(fields) and name in fields:
         field = fields[name]
         return [
             alias

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 import typing_extensions
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
-from pydantic_core import SchemaError
+from pydantic_core import CoreSchema, SchemaError
 
 from ._annotations import UnresolvedType, UnusableType, names_of_types, normalise
+from ._shapes import is_list, is_table, is_tuple
 from ._structs import annotations_of, is_struct, reference_of, struct_schema
 
 Node = dict[str, Any]
@@ -61,22 +62,22 @@ class Rewriter:
         made = dict(node)
         for key in _ONE:
             part = node.get(key)
-            if isinstance(part, dict):
+            if is_table(part):
                 made[key] = self.parts(part) if key == "serialization" else self.visit(part)
         for key in _LISTS:
             part = node.get(key)
-            if isinstance(part, list):
+            if is_list(part):
                 made[key] = [self._item(item) for item in part]
         for key in _TABLES:
             part = node.get(key)
-            if isinstance(part, dict):
+            if is_table(part):
                 made[key] = {name: self.visit(item) for name, item in part.items()}
         return made
 
     def _item(self, item: Any) -> Any:
-        if isinstance(item, tuple):
+        if is_tuple(item):
             return (self.visit(item[0]), *item[1:])
-        return self.visit(item) if isinstance(item, dict) else item
+        return self.visit(item) if is_table(item) else item
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class _Expander(Rewriter):
 
     def _tagged_structs(self, node: Node) -> Node | None:
         """A union of tagged Structs as a tagged union; None for any other."""
-        choices = [choice[0] if isinstance(choice, tuple) else choice for choice in node["choices"]]
+        choices = [arm(choice) for choice in node["choices"]]
         if not all(choice["type"] == "is-instance" and is_struct(choice["cls"]) for choice in choices):
             return None
         structs: list[type[msgspec.Struct]] = [choice["cls"] for choice in choices]
@@ -200,19 +201,38 @@ class _Expander(Rewriter):
         if kind in _KEY_TYPES:
             return True
         if kind == "union":
-            return all(self._is_key(item[0] if isinstance(item, tuple) else item) for item in node["choices"])
+            return all(self._is_key(arm(item)) for item in node["choices"])
         if kind == "chain":
             return self._is_key(node["steps"][0])
         inner = node.get("schema") or node.get("json_schema") or node.get("strict_schema")
         if kind == "definition-ref":
             inner = self.definitions.get(node["schema_ref"])
-        return kind == "function-plain" or (isinstance(inner, dict) and bool(inner) and self._is_key(inner))
+        return kind == "function-plain" or (is_table(inner) and bool(inner) and self._is_key(inner))
 
     def visit(self, node: Node) -> Node:
         refused = _NO_JSON.get(node["type"])
         if refused is not None:
             raise UnusableType(f"JSON cannot carry {refused}", "Use types that JSON has.")
         return super().visit(node)
+
+
+def arm(choice: Any) -> Node:
+    """A choice of a union without its label."""
+    chosen: Node = choice[0] if is_tuple(choice) else choice
+    return chosen
+
+
+def whole(root: Node, definitions: Iterable[Node]) -> CoreSchema:
+    """A root with what its references refer to."""
+    # The one place where a node counts as one of pydantic's TypedDicts again.
+    found = list(definitions)
+    schema = {"type": "definitions", "schema": root, "definitions": found} if found else root
+    return cast(CoreSchema, schema)
+
+
+def object_of(fields: Mapping[str, Node]) -> Node:
+    """A closed object with these fields."""
+    return {"type": "typed-dict", "fields": dict(fields), "extra_behavior": "forbid"}
 
 
 def says_extra(node: Node) -> bool:
@@ -258,4 +278,4 @@ def _without_holder(schema: Node) -> Node:
     return {key: value for key, value in schema.items() if key not in ("cls", "config", "ref", "extra_behavior")}
 
 
-__all__ = ["Node", "Rewriter", "Types", "UnusableType", "says_extra", "types_of"]
+__all__ = ["Node", "Rewriter", "Types", "UnusableType", "arm", "object_of", "says_extra", "types_of", "whole"]

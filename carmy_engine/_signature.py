@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -83,7 +82,9 @@ def local_names(function: Callable[..., Any], depth: int) -> dict[str, Any]:
     inner = inspect.unwrap(function)
     module = getattr(inner, "__globals__", None)
     found: dict[str, Any] = {}
-    frame: types.FrameType | None = sys._getframe(depth + 1)
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = frame.f_back if frame is not None else None
     while frame is not None and frame.f_globals is module and frame.f_locals is not frame.f_globals:
         found = {**frame.f_locals, **found}
         frame = frame.f_back
@@ -147,14 +148,14 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature
 def is_object_type(annotation: Any) -> bool:
     """True for types whose fields can be the arguments: a model, a dataclass, a TypedDict, a msgspec Struct."""
     base, _ = split_annotated(annotation)
-    origin = typing.get_origin(base) or base
+    origin: Any = typing.get_origin(base) or base
     if typing_extensions.is_typeddict(origin):
         return True
-    if not isinstance(origin, type):
+    if not inspect.isclass(origin):
         return False
-    if issubclass(origin, pydantic.RootModel):
-        return False
-    return issubclass(origin, pydantic.BaseModel | msgspec.Struct) or dataclasses.is_dataclass(origin)
+    if issubclass(origin, pydantic.BaseModel):
+        return not issubclass(origin, pydantic.RootModel)
+    return issubclass(origin, msgspec.Struct) or hasattr(origin, "__dataclass_fields__")
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import PydanticUseDefault, core_schema
 
 from ._nouns import accepts_null, noun_of, one_of
-from ._schema import Node, Rewriter, Types, says_extra
+from ._schema import Node, Rewriter, Types, arm, says_extra
 
 VALUE = "\0value"
 """Labels the way of a defaulted field that carries a value. Labels stand in the locations of errors; see `_words`."""
@@ -78,8 +78,8 @@ class Labelled(Rewriter):
 
     def on_union(self, node: Node) -> Node:
         made = self.parts(node)
-        bare = [choice[0] if isinstance(choice, tuple) else choice for choice in made["choices"]]
-        nouns = [noun_of(self._types, choice[0] if isinstance(choice, tuple) else choice) for choice in node["choices"]]
+        bare = [arm(choice) for choice in made["choices"]]
+        nouns = [noun_of(self._types, arm(choice)) for choice in node["choices"]]
         made["choices"] = [
             (choice, f"{ARM}{index}:{noun}") for index, (choice, noun) in enumerate(zip(bare, nouns, strict=True))
         ]
@@ -197,7 +197,8 @@ class Strict(Labelled):
             # checked first, without the author's validators: those run when the model is made.
             bare = {**_Bare(self._types).on_model({**node, "custom_init": False}), "root_model": False}
             bare.pop("post_init", None)
-            return dict(core_schema.no_info_after_validator_function(_initialised(node["cls"]), bare))
+            function = {"type": "no-info", "function": _initialised(node["cls"])}
+            return {"type": "function-after", "function": function, "schema": bare}
         return self.parts(node) if node.get("root_model") else self._closed(node)
 
     on_dataclass = _closed
@@ -232,7 +233,8 @@ def _initialised(cls: Any) -> Callable[[Any], Any]:
 
 def closed(node: Node) -> Node:
     """The node of an object type with unknown fields forbidden."""
-    made = {**node, "config": {**(node.get("config") or {}), "extra_fields_behavior": "forbid"}}
+    config: Node = node.get("config") or {}
+    made: Node = {**node, "config": {**config, "extra_fields_behavior": "forbid"}}
     if node["type"] == "typed-dict":
         made["extra_behavior"] = "forbid"
     return made

@@ -17,6 +17,12 @@ STRUCT = "carmy_struct"
 """The key, in a core schema's metadata, of the Struct that it stands for."""
 
 
+def struct_of(node: dict[str, Any]) -> Any:
+    """The Struct that a core schema stands for, None for other schemas."""
+    metadata: dict[str, Any] = node.get("metadata") or {}
+    return metadata.get(STRUCT)
+
+
 def is_struct(cls: object) -> bool:
     """True for a msgspec Struct class."""
     return isinstance(cls, type) and issubclass(cls, msgspec.Struct)

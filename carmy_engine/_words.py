@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ._schema import Node, Types
+from ._shapes import is_table, is_tuple
 from ._strict import ARM, NULL, TAG, VALUE
 from .errors import AgentError
 
@@ -259,23 +260,32 @@ def _plain(location: Location) -> Location:
     return tuple(part for part in _without_marks(location) if not (isinstance(part, str) and part.startswith(ARM)))
 
 
-def _collapsed(found: Sequence[tuple[Location, Problem]], subject: Subject) -> list[Problem]:
-    """One problem for a union, unless it is clear which arm was meant: then that arm's problems."""
-    done: list[Problem] = []
+def _collapsed(found: Sequence[tuple[Location, Problem]], subject: Subject, base: Location = ()) -> list[Problem]:
+    """One problem for a union, unless it is clear which arm was meant: then that arm's problems.
+
+    Args:
+        found: Problems, with locations below `base`.
+        subject: How the sentences begin.
+        base: Where the locations start.
+    """
     unions: dict[Location, dict[str, list[tuple[Location, Problem]]]] = {}
-    order: list[Location | Problem] = []
+    order: list[tuple[Location, Problem | None]] = []
     for location, problem in found:
         at = next((i for i, part in enumerate(location) if isinstance(part, str) and part.startswith(ARM)), None)
         if at is None:
-            order.append(problem)
+            order.append((location, problem))
             continue
         prefix = location[:at]
         if prefix not in unions:
-            order.append(prefix)
+            order.append((prefix, None))
         arms = unions.setdefault(prefix, {})
         arms.setdefault(str(location[at]), []).append((location[at + 1 :], problem))
-    for item in order:
-        done.extend(_union_problems(item, unions[item], subject) if isinstance(item, tuple) else [item])
+    done: list[Problem] = []
+    for location, own in order:
+        if own is None:
+            done += _union_problems((*base, *location), unions[location], subject)
+        else:
+            done.append(own)
     return done
 
 
@@ -302,7 +312,7 @@ def _union_problems(
             return [_either(path_of((*prefix, *next(iter(tags)))), messages, subject)]
         meant = untagged or meant
     if len(meant) == 1:
-        return _collapsed(meant[0], subject)
+        return _collapsed(meant[0], subject, prefix)
     nouns = list(dict.fromkeys(label.partition(":")[2] for label in arms))
     said = f"must be {' or '.join(nouns)}" if len(meant) == 0 else f"fits none of its {len(arms)} forms"
     return [{"path": path, "code": "wrong_type", "message": f"{subject(path)} {said}"}]
@@ -324,11 +334,11 @@ def names_at(types: Types, node: Node, location: Location) -> Iterable[str]:
         yield from names_at(types, node["steps"][0], location)
     elif kind == "union":
         for choice in node["choices"]:
-            if isinstance(choice, tuple) and location and location[0] == choice[1]:
+            if is_tuple(choice) and location and location[0] == choice[1]:
                 yield from names_at(types, choice[0], location[1:])
     elif kind == "tagged-union":
         choice = node["choices"].get(location[0]) if location else None
-        if isinstance(choice, dict):
+        if is_table(choice):
             yield from names_at(types, choice, location[1:])
     elif kind in ("typed-dict", "model-fields", "dataclass-args"):
         yield from _names_in(types, node, location)
@@ -336,18 +346,18 @@ def names_at(types: Types, node: Node, location: Location) -> Iterable[str]:
         if location and isinstance(location[0], int):
             items = node["items_schema"]
             yield from names_at(types, items[min(location[0], len(items) - 1)], location[1:])
-    elif isinstance(node.get("items_schema"), dict):
+    elif is_table(node.get("items_schema")):
         yield from names_at(types, node["items_schema"], location[1:])
     elif kind == "dict":
         if "values_schema" in node:
             yield from names_at(types, node["values_schema"], location[1:])
-    elif isinstance(node.get("schema"), dict):
+    elif is_table(node.get("schema")):
         yield from names_at(types, node["schema"], location)
 
 
 def _names_in(types: Types, node: Node, location: Location) -> Iterable[str]:
     fields: Any = node["fields"]
-    pairs = fields.items() if isinstance(fields, dict) else [(field["name"], field) for field in fields]
+    pairs = fields.items() if is_table(fields) else [(field["name"], field) for field in fields]
     for name, field in pairs:
         for alias in _aliases(field.get("validation_alias", name)):
             if not location:

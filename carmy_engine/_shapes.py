@@ -1,0 +1,31 @@
+"""What JSON-shaped data of unknown content is made of, said so that type checkers know as much as we do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+
+def is_table(part: object) -> TypeGuard[dict[str, Any]]:
+    """True for a dict; one with names for keys, wherever this is asked."""
+    return isinstance(part, dict)
+
+
+def is_mapping(part: object) -> TypeGuard[Mapping[Any, Any]]:
+    """True for any mapping."""
+    return isinstance(part, Mapping)
+
+
+def is_list(part: object) -> TypeGuard[list[Any]]:
+    """True for a list."""
+    return isinstance(part, list)
+
+
+def is_tuple(part: object) -> TypeGuard[tuple[Any, ...]]:
+    """True for a tuple."""
+    return isinstance(part, tuple)
+
+
+def is_sequence(part: object) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
+    """True for what JSON shows as an array."""
+    return isinstance(part, list | tuple | set | frozenset)
