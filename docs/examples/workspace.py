@@ -388,7 +388,7 @@ def free_address() -> str:
     """The usual address or, if somebody else has it, one with another port."""
     for port in (3000, 0):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as probe:
-            return "127.0.0.1:{}".format(probe.getsockname()[1])
+            return f"127.0.0.1:{probe.getsockname()[1]}"
     return app.settings.address
 
 

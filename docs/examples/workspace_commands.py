@@ -1,4 +1,4 @@
-"""Run a command and leave nothing of it behind, however it ends."""
+"""Run a command and leave nothing of it behind, however it ends. For Linux: it needs ``/proc`` and process descriptors."""
 
 from __future__ import annotations
 

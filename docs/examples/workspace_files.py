@@ -184,7 +184,7 @@ class Workspace:
     def walk(self, path: str, *, hidden: bool) -> Generator[Found, None, None]:
         """Every file and link below a directory, in the order of their names. Links are not followed.
 
-        What cannot be read, and names that are not UTF-8, are passed over. Close the iterator (`contextlib.closing`)
+        What cannot be read, and names that cannot be shown, are passed over. Close the iterator (`contextlib.closing`)
         when leaving it early: it holds directories open.
 
         Args:
@@ -320,7 +320,10 @@ def _status(place: Place) -> os.stat_result | None:
 
 
 def _check_unchanged(place: Place, path: str, before: os.stat_result | None, expected: str) -> None:
-    actual = None if before is None else hashlib.sha256(read_at(place, path, before.st_size)).hexdigest()
+    actual = None
+    if before is not None:
+        with open(os.open(place.name, _FILE, dir_fd=place.directory), "rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != expected.lower():
         raise AgentError(
             "FILE_CHANGED",
