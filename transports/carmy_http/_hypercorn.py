@@ -387,6 +387,7 @@ class Connection:
         self._waiting: trio.CancelScope | None = None
         self._finishing = False
         self._broken = False
+        self._idle_at_end = False
         self._resume = False
         self._tasks: _Tasks | None = None
 
@@ -439,7 +440,7 @@ class Connection:
                 if not data:
                     return
                 await protocol.receive(data)
-            if not self._broken:
+            if not self._broken and not self._idle_at_end:
                 await self._linger()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -512,6 +513,7 @@ class Connection:
         """The server is going away: close as soon as no answer is owed."""
         self.draining = True
         if self._tasks is not None and self.protocol.is_idle and not self.protocol.has_partial_head:
+            self._idle_at_end = True  # no answer is on its way that closing could cut off
             self.finish()
 
     def _set_deadline(self, deadline: float) -> None:
