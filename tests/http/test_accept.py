@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from carmy_http._accept import content_type_problem, matches_etag, wants_events
 
 

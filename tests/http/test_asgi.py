@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+
 from carmy_engine._declare import compile_tool
 from carmy_engine._engine import Engine, open_engine
 from carmy_http import application
-
 from tests.http.tools import echo, progress, sleep
 
 
@@ -54,7 +54,9 @@ async def mounted() -> AsyncIterator[tuple[Engine, Any]]:
 
 def call(app: Any, tool: str, accept: bytes = b"*/*", **arguments: Any) -> Exchange:
     headers = [(b"content-type", b"application/json"), (b"accept", accept)]
-    return Exchange(app, "POST", "/agent/execute", json.dumps({"tool": tool, "arguments": arguments}).encode(), headers=headers)
+    return Exchange(
+        app, "POST", "/agent/execute", json.dumps({"tool": tool, "arguments": arguments}).encode(), headers=headers
+    )
 
 
 async def test_json_and_events() -> None:
@@ -119,10 +121,11 @@ async def test_lifespan() -> None:
 async def test_websocket_is_refused() -> None:
     """A WebSocket scope is refused before it is accepted, with a JSON body where the server can send one."""
     async with mounted() as (_, app):
-        for extensions, kinds in [
+        cases: list[tuple[dict[str, Any], list[str]]] = [
             ({}, ["websocket.close"]),
             ({"websocket.http.response": {}}, ["websocket.http.response.start", "websocket.http.response.body"]),
-        ]:
+        ]
+        for extensions, kinds in cases:
             sent: list[str] = []
             send, receive = trio.open_memory_channel[Any](1)
             send.send_nowait({"type": "websocket.connect"})

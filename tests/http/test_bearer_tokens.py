@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
 from carmy_engine.abc import Credentials

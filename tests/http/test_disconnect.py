@@ -6,10 +6,10 @@ import json
 
 import pytest
 import trio
+
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
 from carmy_engine._model.cause import Cause
-
 from tests.http.tools import echo
 from tests.support.http import JSON, Client, Running, render, serving
 

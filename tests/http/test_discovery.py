@@ -7,7 +7,6 @@ from typing import Any
 
 from carmy_engine._context import AgentContext
 from carmy_engine._policy import RequireToolPermission
-
 from tests.http.tools import delete, echo, progress
 from tests.support.http import serving
 

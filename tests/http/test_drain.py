@@ -6,10 +6,10 @@ import json
 
 import pytest
 import trio
+
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
 from carmy_http import _server
-
 from tests.http.tools import echo
 from tests.support.http import JSON, Client, Running, render, serving
 
@@ -75,7 +75,9 @@ async def test_new_calls_during_the_drain() -> None:
                 while not await refuses_connections(server):
                     await trio.lowlevel.checkpoint()
                 body = b'{"tool":"echo"}'
-                rest = f"{path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n\r\n"
+                rest = (
+                    f"{path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n\r\n"
+                )
                 await client.send(rest.encode() + body)
                 answer = await client.answer()
                 assert (answer.status, answer.headers["connection"]) == (503, "close")

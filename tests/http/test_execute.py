@@ -28,7 +28,11 @@ async def test_success() -> None:
     assert answer.headers["content-type"] == JSON
     body = answer.json
     assert list(body) == ["execution_id", "status", "data", "_agent"]
-    assert (body["status"], body["data"], body["_agent"]) == ("completed", "hi", {"cacheable": True, "next_actions": []})
+    assert (body["status"], body["data"], body["_agent"]) == (
+        "completed",
+        "hi",
+        {"cacheable": True, "next_actions": []},
+    )
 
 
 async def test_null_data_is_present() -> None:
@@ -127,7 +131,9 @@ async def test_names_of_fields_inside_arguments_are_no_duplicates() -> None:
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("raw", [b'{"tool":"echo"}', b'{"tool":"echo","arguments":null}', b'{"tool":"echo","arguments":{}}'])
+@pytest.mark.parametrize(
+    "raw", [b'{"tool":"echo"}', b'{"tool":"echo","arguments":null}', b'{"tool":"echo","arguments":{}}']
+)
 async def test_missing_arguments(raw: bytes) -> None:
     """Missing and null arguments mean none."""
     async with serving(echo) as server:
@@ -144,7 +150,9 @@ async def test_arguments_that_are_no_object(raw: bytes) -> None:
     assert "execution_id" in answer.json
 
 
-@pytest.mark.parametrize("value", ["text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=latin-1"])
+@pytest.mark.parametrize(
+    "value", ["text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=latin-1"]
+)
 async def test_content_type(value: str) -> None:
     """Only JSON is accepted, which keeps simple cross-site forms out."""
     async with serving(echo) as server:

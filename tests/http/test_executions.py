@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import trio
+
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
-
 from tests.http.tools import echo, sleep
 from tests.support.http import JSON, Client, serving
 
@@ -18,7 +18,9 @@ TOKENS = BearerTokens({"ana": AgentContext(principal="ana"), "bob": AgentContext
 async def begin(client: Client) -> str:
     """Start a long call as a stream; return its id."""
     body = json.dumps({"tool": "sleep", "arguments": {"seconds": 60}, "request_id": "r"}).encode()
-    head = "POST /agent/execute HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ana\r\naccept: text/event-stream\r\n"
+    head = (
+        "POST /agent/execute HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ana\r\naccept: text/event-stream\r\n"
+    )
     await client.send(head.encode() + f"content-type: {JSON}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
     await client.head()
     started = await client.chunk()

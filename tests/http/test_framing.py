@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from carmy_http._framing import MAX_HEAD_BYTES, MAX_HEADER_LINES, FramingError, check_head, check_incomplete_head
 
+from carmy_http._framing import MAX_HEAD_BYTES, MAX_HEADER_LINES, FramingError, check_head, check_incomplete_head
 from tests.http.tools import echo
 from tests.support.http import render, serving
 
@@ -75,7 +75,9 @@ async def test_other_upgrades_are_declined(offer: str) -> None:
 async def test_bytes_beyond_ascii_in_headers_are_harmless() -> None:
     """Header values with any bytes neither fail the connection nor reach a route they should not."""
     async with serving(echo) as server, server.client() as client:
-        assert (await client.request("GET", "/health", {"connection": "\xe9", "accept": "\xff", "x": "\x80"})).status == 200
+        assert (
+            await client.request("GET", "/health", {"connection": "\xe9", "accept": "\xff", "x": "\x80"})
+        ).status == 200
 
 
 @pytest.mark.parametrize("split", [1, 2, 7])
@@ -127,7 +129,9 @@ async def test_http_1_0() -> None:
 async def test_a_client_that_waits_for_100_continue() -> None:
     """A client that asks first is told to go on when its body is wanted, and refused at once when it is not."""
     body = b'{"tool":"echo"}'
-    head = b"POST /agent/execute HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: %d\r\n" % len(body)
+    head = b"POST /agent/execute HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: %d\r\n" % len(
+        body
+    )
     async with serving(echo) as server:
         async with server.client() as client:
             await client.send(head + b"content-type: application/json\r\n\r\n")
@@ -151,7 +155,9 @@ def test_upgrades_are_taken_out() -> None:
     assert check_head(head) == b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
-@pytest.mark.parametrize("beginning", [b"GET / HTTP/1.1\n", b"GET / HTTP/1.1\r\nx: a\n", b"a\rb", b"x" * (MAX_HEAD_BYTES + 1)])
+@pytest.mark.parametrize(
+    "beginning", [b"GET / HTTP/1.1\n", b"GET / HTTP/1.1\r\nx: a\n", b"a\rb", b"x" * (MAX_HEAD_BYTES + 1)]
+)
 def test_a_beginning_that_cannot_end_well(beginning: bytes) -> None:
     """A head that no continuation can save is refused before its end."""
     with pytest.raises(FramingError):

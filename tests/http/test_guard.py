@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
+
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
 from carmy_engine.abc import Credentials
-
 from tests.http.tools import echo, whoami
 from tests.support.http import serving
 
@@ -17,7 +17,17 @@ PAGE = "https://app.example"
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "localhost:1", "LOCALHOST", "localhost.", "127.0.0.1", "127.0.0.1:3000", "127.8.8.8", "[::1]", "[::1]:3000"],
+    [
+        "localhost",
+        "localhost:1",
+        "LOCALHOST",
+        "localhost.",
+        "127.0.0.1",
+        "127.0.0.1:3000",
+        "127.8.8.8",
+        "[::1]",
+        "[::1]:3000",
+    ],
 )
 async def test_loopback_hosts(host: str) -> None:
     """Loopback names and addresses pass, in any case, with a port, with a trailing dot."""
@@ -25,7 +35,9 @@ async def test_loopback_hosts(host: str) -> None:
         assert (await server.get("/agent/tools", {"host": host})).status == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "::1", "a b", "@", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "::1", "a b", "@", ""]
+)
 @pytest.mark.parametrize("path", ["/agent/tools", "/health", "/nowhere"])
 async def test_other_hosts(host: str, path: str) -> None:
     """Any other name is refused on every address, and the refusal names the setting."""
@@ -95,7 +107,12 @@ async def test_bearer_tokens() -> None:
     """Known tokens call as their principal; missing and wrong ones get 401 with a challenge, before any route."""
     async with serving(whoami, authenticator=BearerTokens({"t-ana": AgentContext(principal="ana")})) as server:
         assert (await server.call("whoami", {"authorization": "bearer t-ana"})).json["data"] == "ana"
-        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic dC1hbmE="}, {"authorization": "Bearer"}):
+        for headers in (
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": "Basic dC1hbmE="},
+            {"authorization": "Bearer"},
+        ):
             for path in ("/agent/tools", "/.well-known/agent", "/nowhere"):
                 answer = await server.get(path, headers)
                 assert (answer.status, answer.code) == (401, "UNAUTHENTICATED")
@@ -143,7 +160,11 @@ async def test_context_cannot_be_forged() -> None:
 async def test_security_headers() -> None:
     """When switched on, defensive headers are on every answer, refusals included."""
     async with serving(echo, http={"security_headers": True}) as server:
-        for answer in (await server.get("/agent/tools"), await server.get("/nowhere"), await server.get("/", {"host": "x"})):
+        for answer in (
+            await server.get("/agent/tools"),
+            await server.get("/nowhere"),
+            await server.get("/", {"host": "x"}),
+        ):
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["x-frame-options"] == "DENY"
             assert answer.headers["referrer-policy"] == "no-referrer"

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 import trio
+
 from carmy_engine.errors import AgentError
 from carmy_http import _health
-
 from tests.http.tools import echo
 from tests.support.http import serving
 
@@ -33,7 +33,14 @@ async def test_ready_names_what_failed(caplog: pytest.LogCaptureFixture) -> None
     def crashes() -> bool:
         raise RuntimeError("a secret")
 
-    checks = {"fine": fine, "plain": lambda: True, "later": lambda: fine(), "down": down, "false": lambda: False, "bad": crashes}
+    checks = {
+        "fine": fine,
+        "plain": lambda: True,
+        "later": lambda: fine(),
+        "down": down,
+        "false": lambda: False,
+        "bad": crashes,
+    }
     async with serving(echo, ready_checks=checks) as server:
         answer = await server.get("/ready")
         assert (await server.get("/health")).status == 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from carmy_http import _hypercorn
 
+from carmy_http import _hypercorn
 from tests.http.tools import echo, sleep
 from tests.support.http import Running, render, serving
 

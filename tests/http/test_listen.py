@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
 from carmy_engine._engine import open_engine
@@ -11,7 +12,6 @@ from carmy_engine._settings import HttpSettings, Settings
 from carmy_engine.errors import ConfigurationError
 from carmy_http import serve
 from carmy_http._server import address_of, open_listeners
-
 from tests.http.tools import echo
 from tests.support.http import serving
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import trio
+
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
 from carmy_http import _hypercorn, _sse
-
 from tests.http.tools import big, echo, fail, parts, progress, sleep
 from tests.support.http import JSON, Client, serving
 

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-import carmy_http
 import trio
+
+import carmy_http
 from carmy_engine._declare import compile_tool
 from carmy_engine._engine import Engine, open_engine
 from carmy_engine._settings import HttpSettings, Settings
@@ -161,7 +162,9 @@ async def serving(
     **engine: Any,
 ) -> AsyncIterator[Running]:
     """An engine with these tools, served on a free port of loopback until the block ends."""
-    merged = Settings(**{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {})))
+    merged = Settings(
+        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {}))
+    )
     async with (
         open_engine(tools=[compile_tool(function, {}) for function in tools], settings=merged, **engine) as opened,
         trio.open_nursery() as nursery,
