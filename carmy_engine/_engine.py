@@ -265,7 +265,7 @@ async def open_engine(
     """
     settings = settings or Settings()
     registry = Registry(tools, settings.timeout_secs, policies)
-    store = store or MemoryStore(retention=settings.store.retention_days * 86_400)
+    store = MemoryStore(retention=settings.store.retention_days * 86_400) if store is None else store
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)
     threads = Threads()
