@@ -25,29 +25,54 @@ class Route(NamedTuple):
         open: Handlers that need no credentials; such a route has no `methods`.
     """
 
-    methods: Mapping[str, Handler] = {}
+    methods: Mapping[str, Handler]
     open: OpenHandler | None = None
 
     @property
     def allow(self) -> bytes:
         """The value of ``Allow``."""
-        names = set(self.methods) if self.open is None else {"GET"}
-        return ", ".join(sorted(names | ({"HEAD"} if "GET" in names else set()) | {"OPTIONS"})).encode()
+        names = {"OPTIONS", *(self.methods if self.open is None else ("GET",))}
+        if "GET" in names:
+            names.add("HEAD")
+        return ", ".join(sorted(names)).encode()
+
+
+async def _discover(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    return await _discovery.discovery(app.name, request, engine)
+
+
+async def _catalog(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    return await _discovery.catalog(request, engine)
+
+
+async def _call(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    return await _execute.execute(request, engine, app.body_seconds)
+
+
+async def _show(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    return await _executions.show(request, engine)
+
+
+async def _cancel(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    return await _executions.cancel(request, engine)
+
+
+async def _health_of(app: Endpoints) -> Answer:
+    return await _health.health()
+
+
+async def _ready_of(app: Endpoints) -> Answer:
+    return await _health.ready(app.engine)
 
 
 ROUTES: Mapping[str, Route] = {
-    _discovery.DISCOVERY_PATH: Route({"GET": lambda app, req, eng: _discovery.discovery(app.name, req, eng)}),
-    _discovery.CATALOG_PATH: Route({"GET": lambda _, req, eng: _discovery.catalog(req, eng)}),
-    _discovery.EXECUTE_PATH: Route({"POST": lambda app, req, eng: _execute.execute(req, eng, app.body_seconds)}),
-    "/health": Route(open=lambda _: _health.health()),
-    "/ready": Route(open=lambda app: _health.ready(app.engine)),
+    _discovery.DISCOVERY_PATH: Route({"GET": _discover}),
+    _discovery.CATALOG_PATH: Route({"GET": _catalog}),
+    _discovery.EXECUTE_PATH: Route({"POST": _call}),
+    "/health": Route({}, open=_health_of),
+    "/ready": Route({}, open=_ready_of),
 }
-EXECUTION = Route(
-    {
-        "GET": lambda _, req, eng: _executions.show(req, eng),
-        "DELETE": lambda _, req, eng: _executions.cancel(req, eng),
-    }
-)
+EXECUTION = Route({"GET": _show, "DELETE": _cancel})
 
 
 def route_of(path: str) -> Route | None:

@@ -14,7 +14,7 @@ from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, i
 from ._accept import content_type_problem, wants_events
 from ._body import read_body
 from ._errors import STATUS_OF_CATEGORY, retry_after
-from ._message import JSON_TYPE, NO_STORE, Answer, Disconnected, Request, Response
+from ._message import JSON_TYPE, NO_STORE, Answer, Disconnected, HeaderList, Request, Response
 from ._sse import event_response
 
 
@@ -27,7 +27,7 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _decoder = msgspec.json.Decoder(_Body)
 _FIELDS = tuple(f'"{name}"'.encode() for name in _Body.__struct_fields__)
-_SUCCESS_HEADERS = (JSON_TYPE, NO_STORE)
+_SUCCESS_HEADERS: HeaderList = (JSON_TYPE, NO_STORE)
 _REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -48,12 +48,9 @@ async def execute(request: Request, engine: BoundEngine, body_seconds: float) ->
     wanted = parse(await read_body(request, body_seconds), request.every(b"idempotency-key"))
     if wants_events(request.every(b"accept")):
         return event_response(request, engine, wanted)
-    result: ExecutionResult | None = None
     async with request.cancelled_when_gone():
-        result = await engine.execute(wanted)
-    if result is None:
-        raise Disconnected
-    return json_response(result)
+        return json_response(await engine.execute(wanted))
+    raise Disconnected
 
 
 def parse(body: bytes, keys: list[bytes]) -> ExecutionRequest:

@@ -352,7 +352,9 @@ class Protocol(H11Protocol):
             # The next head must pass the checks, so it cannot stay in this parser's buffer.
             self._head += self._pipelined
             self._pipelined = bytearray()
-            self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+            limit = self.config.h11_max_incomplete_size
+            fresh = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
+            self.connection = fresh  # pyright: ignore[reportIncompatibleVariableOverride] - never a WebSocket's
         else:
             connection.start_next_cycle()
         self._link.end_request(more=bool(self._head))
@@ -535,8 +537,8 @@ def connection_config() -> Config:
     return config
 
 
-def _address(address: Any) -> tuple[str, int] | None:
-    return (address[0], address[1]) if isinstance(address, tuple) else None
+def _address(address: tuple[Any, ...] | str) -> tuple[str, int] | None:
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None  # a path for unix sockets
 
 
 _last_date = (0, b"")
