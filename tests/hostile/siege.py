@@ -93,6 +93,12 @@ class Siege:
         assert (statistics.running, statistics.stuck_threads) == (0, 0)
         assert _descriptors() == self._descriptors
 
+    async def recovers_but_for(self, client: Client) -> None:
+        """The server has given this peer up, although the peer has not."""
+        await self.engine.wait_idle()
+        await self.tasks.fall_to(self._tasks)
+        assert _descriptors() <= self._descriptors + 1, client
+
     async def exchange(self, *parts: bytes) -> list[Answer]:
         """Send bytes on one connection and return all answers. The bytes must make the server close."""
         async with self.server.client() as client:

@@ -46,13 +46,16 @@ async def read_body(request: Request, seconds: float) -> bytes:
         if len(whole) > MAX_BODY_BYTES:
             raise Refusal(_too_large())
         return whole
-    chunks: list[bytes] = []
-    size = 0
+    body: bytes | bytearray = b""
     with trio.move_on_after(seconds):
         while chunk := await request.next_chunk():
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
+            if len(body) + len(chunk) > MAX_BODY_BYTES:
                 raise Refusal(_too_large())
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if not body:
+                body = chunk  # mostly all of it
+            elif isinstance(body, bytes):
+                body = bytearray(body) + chunk
+            else:
+                body += chunk  # tiny chunks cost no more than their bytes
+        return bytes(body)
     raise Refusal(invalid_request(f"the body did not arrive within {seconds:g} seconds"), status=408)

@@ -44,15 +44,19 @@ class FramingError(Exception):
         self.reason = reason
 
 
-def check_incomplete_head(head: bytes | bytearray) -> None:
+def check_incomplete_head(head: bytes | bytearray, checked: int = 0) -> None:
     """Refuse the beginning of a head as soon as no continuation can make it good.
+
+    Args:
+        head: What has arrived.
+        checked: How much of it was checked before; looking at all of it for every packet would cost quadratic time.
 
     Raises:
         FramingError: Too long, or with line ends other than CR LF.
     """
     if len(head) > MAX_HEAD_BYTES:
         raise FramingError(431, f"the request's head is longer than {MAX_HEAD_BYTES} bytes")
-    if _LINE_END.search(head):
+    if _LINE_END.search(head, max(0, checked - 1)):  # a CR at the end had to wait for what follows
         raise FramingError(400, "the lines of a request's head must end with CR LF")
 
 

@@ -57,6 +57,9 @@ MAX_LINGER_BYTES = 8 * 1024 * 1024
 MAX_PIPELINED_BYTES = 64 * 1024
 """Sent behind a request that is still being answered. More is not pipelining but a flood."""
 
+MAX_BODY_CHUNKS = 16 * 1024
+"""Of one request. Each costs the parser far more than its bytes: a million of them would hold the event loop for seconds."""
+
 MAX_UNREAD_BYTES = 256 * 1024
 """Of a body that the application has not taken yet; the client is made to wait beyond it."""
 
@@ -215,6 +218,9 @@ class Protocol(H11Protocol):
         self._tasks = tasks
         self._link = link
         self._head = bytearray()
+        self._checked = 0
+        self._expecting = False
+        self._chunks = 0
         self._pipelined = bytearray()
         self._held = b""
         self._refused = False
@@ -233,8 +239,6 @@ class Protocol(H11Protocol):
         """Take bytes from the client."""
         state = self.connection.their_state
         if state is h11.IDLE:
-            if not self._head:
-                self._link.expect_head()
             self._head += data
             await self.take_head()
         elif state is h11.SEND_BODY:
@@ -251,10 +255,15 @@ class Protocol(H11Protocol):
         head = self._head
         while head.startswith(b"\r\n"):
             del head[:2]  # RFC 9112, 2.2: some clients send an empty line after a body
-        end = head.find(END_OF_HEAD)
+            self._checked = 0
+        if not self._expecting and head.strip(b"\r"):  # empty lines buy no time
+            self._expecting = True
+            self._link.expect_head()
+        end = head.find(END_OF_HEAD, max(0, self._checked - len(END_OF_HEAD)))
         try:
             if end < 0:
-                check_incomplete_head(head)
+                check_incomplete_head(head, self._checked)
+                self._checked = len(head)
                 return
             end += len(END_OF_HEAD)
             checked = check_head(bytes(head[:end]))
@@ -263,12 +272,16 @@ class Protocol(H11Protocol):
             return
         self.connection.receive_data(checked + head[end:])
         self._head = bytearray()
+        self._checked = 0
+        self._expecting = False
         await self._handle_events()
 
-    async def expired(self) -> None:
-        """The time for the next head is over."""
-        if self._head:
-            await self.refuse(408, "the request's head did not arrive in time")
+    async def expired(self) -> bool:
+        """The time for the next head is over. True when something was there to be refused."""
+        if not self._head:
+            return False
+        await self.refuse(408, "the request's head did not arrive in time")
+        return True
 
     async def _handle_events(self) -> None:
         while not self._refused:
@@ -278,12 +291,17 @@ class Protocol(H11Protocol):
                 await self.refuse(error.error_status_hint, "the message is not valid HTTP/1.1")
                 return
             if isinstance(event, h11.Request):
+                self._chunks = 0
                 self._link.begin_request()
                 self._tasks.expects_continue = self.connection.they_are_waiting_for_100_continue
                 await self._create_stream(event)
             elif self.stream is None:
                 return  # answered already; the connection is about to close
             elif isinstance(event, h11.Data):
+                self._chunks += event.chunk_start
+                if self._chunks > MAX_BODY_CHUNKS:
+                    await self.refuse(400, f"the body comes in more than {MAX_BODY_CHUNKS} chunks")
+                    return
                 await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
                 await self.stream.handle(EndBody(stream_id=STREAM_ID))
@@ -352,6 +370,7 @@ class Protocol(H11Protocol):
             # The next head must pass the checks, so it cannot stay in this parser's buffer.
             self._head += self._pipelined
             self._pipelined = bytearray()
+            self._expecting = True
             limit = self.config.h11_max_incomplete_size
             fresh = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
             self.connection = fresh  # pyright: ignore[reportIncompatibleVariableOverride] - never a WebSocket's
@@ -437,8 +456,9 @@ class Connection:
                 if self._waiting.cancelled_caught:
                     if self._has_news():
                         continue
-                    await protocol.expired()
-                    break
+                    if await protocol.expired():
+                        break
+                    return  # no answer is on its way that closing could cut off
                 if not data:
                     return
                 await protocol.receive(data)
