@@ -23,6 +23,7 @@ from pydantic import Field
 from workspace_commands import CommandResult, run_command_in
 from workspace_files import Workspace, read_at
 from workspace_matching import glob_matcher, line_matcher
+from workspace_text import as_text, fitting, lines_of
 
 from carmy_engine import AgentContext, AgentError, App, BearerTokens, ErrorCategory, State, ToolSpec, tool
 
@@ -149,7 +150,7 @@ def search_files(
             if file.is_link or not wanted(file.path):
                 continue
             try:
-                text = _as_text(read_at(file.place, file.path, MAX_SEARCHED_BYTES), file.path)
+                text = as_text(read_at(file.place, file.path, MAX_SEARCHED_BYTES), file.path)
             except AgentError:
                 skipped += 1
                 continue
@@ -201,7 +202,7 @@ def read_file(
         end_line: The last line; by default the last of the file.
     """
     content = ws.read(path, MAX_FILE_BYTES)
-    lines = _lines(_as_text(content, path))
+    lines = lines_of(as_text(content, path))
     if start_line > max(len(lines), 1):
         raise AgentError(
             "NO_SUCH_LINE",
@@ -211,23 +212,14 @@ def read_file(
             details={"total_lines": len(lines)},
         )
     wanted = lines[start_line - 1 : end_line]
-    taken: list[str] = []
-    room = MAX_TEXT_BYTES
-    for line in wanted:
-        room -= len(line.encode())
-        if room < 0:
-            break
-        taken.append(line)
-    cut = len(taken) < len(wanted)
-    if cut and not taken:  # one endless line: its beginning is better than nothing
-        taken = [wanted[0].encode()[:MAX_TEXT_BYTES].decode(errors="ignore")]
+    taken = fitting(wanted, MAX_TEXT_BYTES)
     return FileText(
         path=path,
         text="".join(taken),
         start_line=start_line,
         end_line=start_line + len(taken) - 1,
         total_lines=len(lines),
-        truncated=cut,
+        truncated=taken != wanted,
         sha256=hashlib.sha256(content).hexdigest(),
     )
 
@@ -326,8 +318,8 @@ class AnonymousMayRead:
             )
 
     def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """Who starts the engine in process has the rights of the process already."""
-        return spec.effect.is_safe or context.principal is not None or context.transport == "in_process"
+        """Who starts the engine, in a program or as a child process, has the rights of the process already."""
+        return spec.effect.is_safe or context.principal is not None or context.transport in ("in_process", "stdio")
 
 
 def make_app(ws: Workspace, token: str | None = None) -> App:
@@ -343,22 +335,6 @@ def make_app(ws: Workspace, token: str | None = None) -> App:
         permissions = {"confirm:delete_file", "confirm:run_command"}
         made.authenticate(BearerTokens({token: AgentContext(principal="owner", permissions=frozenset(permissions))}))
     return made
-
-
-def _as_text(content: bytes, path: str) -> str:
-    try:
-        if b"\0" not in content:
-            return content.decode()
-    except UnicodeDecodeError:
-        pass
-    raise AgentError("NOT_TEXT", f"{path!r} is not UTF-8 text", ErrorCategory.VALIDATION, recoverable=True)
-
-
-def _lines(text: str) -> list[str]:
-    """Lines with their ends. Not `str.splitlines`: for that, form feeds and some others end a line as well."""
-    lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
 
 
 def _tell(ctx: AgentContext, matches: list[Match]) -> None:

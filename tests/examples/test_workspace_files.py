@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carmy_engine import Effect
+from carmy_engine import Effect, Engine
 
 from .conftest import Caller
 
@@ -278,3 +278,10 @@ async def test_anonymous_callers_may_only_read(anonymous: Caller, root: Path) ->
     assert await anonymous.code("write_file", path="new", content="x") == "FORBIDDEN"
     assert (await anonymous.data("read_file", path="file"))["text"] == "abc"
     assert os.listdir(root) == ["file"]
+
+
+async def test_the_parent_of_a_child_process_may_write(engine: Engine, root: Path) -> None:
+    """Over standard input the caller is whoever started the process, with its rights; confirmation is needed all the same."""
+    parent = Caller(engine.bind(transport="stdio"))
+    assert (await parent.data("write_file", path="new", content="x"))["created"] is True
+    assert await parent.code("delete_file", path="new") == "CONFIRMATION_REQUIRED"
