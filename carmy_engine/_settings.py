@@ -86,7 +86,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         server: The front end: ``hypercorn`` or ``native``.
-        header_timeout_secs: From the connection's start (or the last answer) to the end of a request's head.
+        header_timeout_secs: From the connection's start, or a later request's first byte, to the end of the request's head.
         body_timeout_secs: For a whole request body.
         max_connections: Connections beyond this wait in the kernel's backlog.
         security_headers: Add defensive headers to every answer.
