@@ -217,14 +217,13 @@ async def test_killers_byte_by_byte(name: str) -> None:
 
 async def test_all_killers_at_once() -> None:
     """They do not end the server together either, nor a call that runs beside them."""
-    async with besieged(*ALL) as siege:
-        async with siege.busy() as busy:
-            async with trio.open_nursery() as nursery:
-                for killer in KILLERS.values():
-                    parts = (killer.data,) if isinstance(killer.data, bytes) else killer.data
-                    nursery.start_soon(siege.exchange, *parts)
-            assert siege.hold.running == 1
-            busy.reset()
+    async with besieged(*ALL) as siege, siege.busy() as busy:
+        async with trio.open_nursery() as nursery:
+            for killer in KILLERS.values():
+                parts = (killer.data,) if isinstance(killer.data, bytes) else killer.data
+                nursery.start_soon(siege.exchange, *parts)
+        assert siege.hold.running == 1
+        busy.reset()
 
 
 def test_there_are_enough() -> None:
