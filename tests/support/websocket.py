@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-import carmy_websocket
 import trio
+
+import carmy_websocket
 from carmy_engine import Engine, HttpSettings, Settings, open_engine
 from carmy_engine.testing import Stage, compile_scripted
 
@@ -136,6 +137,7 @@ class Peer:
                 opcode, payload = await self.frame()
             except EOFError:
                 assert self.buffer == b""
+                self.stream.socket.close()
                 return code
             except trio.BrokenResourceError:
                 return code
@@ -157,6 +159,7 @@ class Running(NamedTuple):
     stage: Stage
     url: str
     line: str
+    returned: trio.Event
 
     @property
     def port(self) -> int:
@@ -190,16 +193,20 @@ async def serving(
     *, http: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None, **engine: Any
 ) -> AsyncIterator[Running]:
     """The scripted tools, served on a free port of loopback until the block ends."""
-    merged = Settings(**{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {})))
+    merged = Settings(
+        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {}))
+    )
     stage = Stage()
     async with (
         open_engine(compile_scripted(stage), settings=merged, **engine) as opened,
         trio.open_nursery() as nursery,
     ):
-        line: str = await nursery.start(_serve, opened)
-        yield Running(opened, stage, line.rpartition(" ")[2], line)
+        returned = trio.Event()
+        line: str = await nursery.start(_serve, opened, returned)
+        yield Running(opened, stage, line.rpartition(" ")[2], line, returned)
         nursery.cancel_scope.cancel()
 
 
-async def _serve(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
+async def _serve(engine: Engine, returned: trio.Event, *, task_status: trio.TaskStatus[str]) -> None:
     await carmy_websocket.serve(engine, task_status=task_status)
+    returned.set()

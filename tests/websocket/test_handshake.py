@@ -1,0 +1,206 @@
+"""Who gets a WebSocket, and what the others are told."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from carmy_engine import AgentContext, BearerTokens
+from carmy_engine.abc import Credentials
+from tests.support.websocket import frame, request, serving
+
+PAGE = "https://app.example"
+
+
+async def test_it_says_where_it_listens() -> None:
+    """The line for people ends in an address that can be connected to."""
+    async with serving() as server:
+        assert server.line.startswith("ws listening on ws://127.0.0.1:")
+        assert server.line.endswith("/agent/ws")
+
+
+async def test_upgrade() -> None:
+    """A handshake gets 101 with the accept token of RFC 6455 and the subprotocol, then the frame 'ready'."""
+    async with serving() as server, server.peer() as peer:
+        headers = await peer.upgrade({"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
+        assert headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        assert headers["sec-websocket-protocol"] == "carmy-frames.1"
+        ready = await peer.told()
+    assert ready["event"] == "ready"
+    assert ready["protocol"] == "carmy-frames/1"
+    assert ready["server"] == "shop"
+
+
+async def test_upgrade_in_other_words() -> None:
+    """Case, lists, several lines, a query and no subprotocol at all are fine, as RFC 6455 has it."""
+    cases: list[tuple[dict[str, str | None], str | None]] = [
+        ({"Connection": "keep-alive, UPGRADE", "Upgrade": "WebSocket"}, "carmy-frames.1"),
+        ({"Sec-WebSocket-Protocol": "other, carmy-frames.1"}, "carmy-frames.1"),
+        ({"Sec-WebSocket-Protocol": None}, None),
+        ({"Sec-WebSocket-Extensions": "permessage-deflate"}, "carmy-frames.1"),
+        ({"Cookie": "name=\xe9"}, "carmy-frames.1"),
+    ]
+    async with serving() as server:
+        for headers, subprotocol in cases:
+            async with server.peer() as peer:
+                answer = await peer.upgrade(headers)
+                assert answer.get("sec-websocket-protocol") == subprotocol
+                assert "sec-websocket-extensions" not in answer
+                assert (await peer.told())["event"] == "ready"
+        async with server.peer() as peer:
+            await peer.send(request("/agent/ws?x=1"))
+            assert (await peer.until(b"\r\n")).startswith(b"HTTP/1.1 101")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "status", "code"),
+    [
+        ("/", "GET", {}, 404, "ROUTE_NOT_FOUND"),
+        ("/agent/ws/", "GET", {}, 404, "ROUTE_NOT_FOUND"),
+        ("/agent/execute", "POST", {}, 404, "ROUTE_NOT_FOUND"),
+        ("/agent/ws", "POST", {}, 405, "METHOD_NOT_ALLOWED"),
+        ("/agent/ws", "GET", {"Upgrade": None, "Connection": None}, 426, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Upgrade": "h2c"}, 426, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Sec-WebSocket-Version": "8"}, 426, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Sec-WebSocket-Version": None}, 426, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Sec-WebSocket-Key": None}, 400, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Sec-WebSocket-Key": "short"}, 400, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Sec-WebSocket-Protocol": "mqtt"}, 400, "INVALID_REQUEST"),
+        ("/agent/ws", "GET", {"Host": "evil.example"}, 403, "FORBIDDEN"),
+        ("/agent/ws", "GET", {"Host": "127.0.0.1.evil.example"}, 403, "FORBIDDEN"),
+        ("/agent/ws", "GET", {"Host": "xn--\xff"}, 403, "FORBIDDEN"),
+        ("/agent/ws", "GET", {"Origin": "https://evil.example"}, 403, "FORBIDDEN"),
+        ("/agent/ws", "GET", {"Origin": "null"}, 403, "FORBIDDEN"),
+        ("/agent/ws", "GET", {"Origin": "http://localhost"}, 403, "FORBIDDEN"),
+    ],
+)
+async def test_refusals(path: str, method: str, headers: dict[str, str | None], status: int, code: str) -> None:
+    """Whoever gets no WebSocket is told so in HTTP, with the reason in JSON, before any upgrade."""
+    async with serving() as server, server.peer() as peer:
+        await peer.send(request(path, method, headers))
+        with trio.fail_after(5):
+            answer = await peer.refusal()
+    assert answer.status == status
+    assert answer.body["error"]["code"] == code
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    if status == 426:
+        assert answer.headers["sec-websocket-version"] == "13"
+        assert answer.headers["upgrade"] == "websocket"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n",
+        b"GET /agent/ws HTTP/1.1\r\n\r\n",
+        b"GET /agent/ws HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /agent/ws HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"GET /agent\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        request(headers={"Connection": "Upgr\xe4de"}),
+        request(headers={"Sec-WebSocket-Protocol": "carmy-frames.1\xff"}),
+        request(headers={"Upgrade": "\x80"}),
+        request(headers={"Sec-WebSocket-Version": "13\xff"}),
+        request(headers={"Sec-WebSocket-Key": "\xff" * 24}),
+        request() + frame(1, b"too early"),
+        request(headers={"Content-Length": "3"}) + b"abc",
+    ],
+    ids=range(12),
+)
+async def test_heads_that_are_none(head: bytes) -> None:
+    """Bytes that are no handshake, those beyond ASCII in any header included, cost one refusal and no other connection."""
+    async with serving() as server, server.upgraded() as other:
+        async with server.peer() as peer:
+            await peer.send(head)
+            with trio.fail_after(5):
+                answer = await peer.refusal()
+        assert answer.status in {400, 403, 426, 431}
+        assert answer.body["error"]["code"] in {"INVALID_REQUEST", "FORBIDDEN"}
+        assert await other.ask(id=1, op="ping") == {"id": 1, "ok": True, "result": {}}
+
+
+async def test_a_head_in_pieces() -> None:
+    """A handshake may come byte by byte."""
+    async with serving() as server, server.peer() as peer:
+        for byte in request():
+            await peer.send(bytes([byte]))
+        with trio.fail_after(5):
+            assert (await peer.until(b"\r\n")).startswith(b"HTTP/1.1 101")
+
+
+async def test_a_head_that_does_not_come() -> None:
+    """A peer that does not finish its handshake in time gets 408."""
+    async with serving(http={"header_timeout_secs": 0.05}) as server, server.peer() as peer:
+        await peer.send(b"GET /agent/ws HTTP/1.1\r\n")
+        with trio.fail_after(5):
+            assert (await peer.refusal()).status == 408
+
+
+async def test_allowed_origin_and_host() -> None:
+    """A page and a name that the settings list get their WebSocket; look-alikes do not, and the setting is named."""
+    async with serving(http={"allowed_origins": [PAGE], "allowed_hosts": ["tools.example"]}) as server:
+        async with server.peer() as peer:
+            await peer.upgrade({"Origin": PAGE, "Host": "tools.example"})
+        for name, value, setting in [
+            ("Origin", PAGE + ".evil.example", "allowed_origins"),
+            ("Host", "tools.example.evil.example", "allowed_hosts"),
+        ]:
+            async with server.peer() as peer:
+                await peer.send(request(headers={name: value}))
+                answer = await peer.refusal()
+            assert answer.status == 403
+            assert setting in answer.body["error"]["message"]
+
+
+async def test_authentication() -> None:
+    """Without valid credentials there is no upgrade but a 401; with them, the connection calls as their owner."""
+    tokens = BearerTokens({"secret": AgentContext(principal="ana")})
+    async with serving(authenticator=tokens) as server:
+        for value in (None, "Bearer wrong", "Basic secret"):
+            async with server.peer() as peer:
+                await peer.send(request(headers={"Authorization": value}))
+                answer = await peer.refusal()
+            assert (answer.status, answer.body["error"]["code"]) == (401, "UNAUTHENTICATED")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        async with server.peer() as peer:
+            await peer.upgrade({"Authorization": "Bearer secret"})
+            await peer.told()
+            await peer.ask(id=1, op="call", tool="echo", arguments={"text": "a"})
+    (record,) = server.engine.audit.newest()
+    assert (record.principal, record.transport) == ("ana", "websocket")
+
+
+async def test_what_an_authenticator_gets() -> None:
+    """Credentials name the transport, the peer, and every header."""
+    seen: list[Credentials] = []
+
+    async def authenticate(credentials: Credentials) -> AgentContext | None:
+        await trio.lowlevel.checkpoint()
+        seen.append(credentials)
+        return AgentContext(principal="ana")
+
+    async with serving(authenticator=authenticate) as server, server.peer() as peer:
+        await peer.upgrade({"Authorization": "Bearer abc", "X-Other": "\xe9"})
+    (credentials,) = seen
+    assert credentials.transport == "websocket"
+    assert credentials.bearer == "abc"
+    assert credentials.peer == "127.0.0.1"
+    assert credentials.headers["x-other"] == "\xe9"
+
+
+async def test_an_authenticator_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """An exception of the host's authenticator is a 500 that says nothing of it, and ends no other connection."""
+
+    def authenticate(credentials: Credentials) -> AgentContext:
+        if credentials.bearer == "crash":
+            raise ValueError("hunter2")
+        return AgentContext()
+
+    async with serving(authenticator=authenticate) as server, server.upgraded() as other:
+        async with server.peer() as peer:
+            await peer.send(request(headers={"Authorization": "Bearer crash"}))
+            answer = await peer.refusal()
+        assert answer.status == 500
+        assert "hunter2" not in str(answer.body)
+        assert (await other.ask(id=1, op="ping"))["ok"]
+    assert "hunter2" in caplog.text
