@@ -89,7 +89,12 @@ def main() -> None:
         parse = compile_tool(declared, {}).parse
         data = json.dumps(value).encode()
         validate = pydantic.TypeAdapter(peer).validate_json
-        row(f"parse {name}", lambda parse=parse, data=data: parse(data), lambda v=validate, data=data: v(data, strict=True), seconds)
+        row(
+            f"parse {name}",
+            lambda parse=parse, data=data: parse(data),
+            lambda v=validate, data=data: v(data, strict=True),
+            seconds,
+        )
     outputs: list[tuple[str, Any, Any, Any]] = [
         ("a string", two, str, "wireless mouse"),
         ("a nested model", nested, Order, order),

@@ -11,7 +11,7 @@ import msgspec
 
 from . import abc
 from ._compiled import CompiledTool
-from ._encode import first_infinite, first_without_form, jsonable
+from ._encode import first_infinite, first_without_form, jsonable, may_hide_infinite
 from ._model.spec import ToolSpec
 from ._nouns import noun_of_type, one_of
 from ._output import invalid_output, too_large
@@ -104,7 +104,7 @@ def _renderer(validator: Draft202012Validator, limit: int) -> Callable[[Any], by
         if data is None:
             path, said = first_without_form(value) or ("", "has no JSON form")
             raise invalid_output([_output_problem(path, said)])
-        infinite = first_infinite(plain) if b"null" in data else None
+        infinite = first_infinite(plain) if may_hide_infinite(plain, data) else None
         if infinite is not None:
             raise invalid_output([_output_problem(infinite, "must be a finite number")])
         if len(data) > limit:
