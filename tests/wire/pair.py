@@ -13,6 +13,8 @@ from carmy_engine import Engine, open_engine
 from carmy_engine.testing import Stage, compile_scripted
 from carmy_wire.driver import ClientExecutor, Ending, open_client, serve_channel
 
+_BREAK = b"\0broken"
+
 
 class MemoryChannel(trio.abc.Channel[bytes]):
     """One end. Holds a few messages, like a pipe; then the sender waits."""
@@ -25,11 +27,18 @@ class MemoryChannel(trio.abc.Channel[bytes]):
         await self._send.send(value)
 
     async def receive(self) -> bytes:
-        return await self._receive.receive()
+        value = await self._receive.receive()
+        if value == _BREAK:
+            raise trio.BrokenResourceError
+        return value
 
     async def send_eof(self) -> None:
         """Say no more, and go on reading."""
         await self._send.aclose()
+
+    async def send_break(self) -> None:
+        """Be gone, as far as the other end's reading can tell."""
+        await self._send.send(_BREAK)
 
     async def aclose(self) -> None:
         await self._send.aclose()
@@ -48,12 +57,14 @@ class Served:
 
     Attributes:
         engine: The engine.
+        stage: What its tools act on.
         peer: The client's end of the channel, for tests that speak for themselves.
         ending: What `serve_channel` returned, once it has.
     """
 
-    def __init__(self, engine: Engine, peer: MemoryChannel) -> None:
+    def __init__(self, engine: Engine, stage: Stage, peer: MemoryChannel) -> None:
         self.engine = engine
+        self.stage = stage
         self.peer = peer
         self.ending: Ending | None = None
         self.done = trio.Event()
@@ -65,6 +76,16 @@ class Served:
         with trio.fail_after(10):
             return msgspec.json.decode(await self.peer.receive())
 
+    async def call(self, id: object, tool: str, arguments: dict[str, Any] | None = None, **fields: Any) -> None:  # noqa: A002
+        """Send one call."""
+        await self.send(id=id, op="call", tool=tool, arguments=arguments or {}, **fields)
+
+    async def ready(self) -> dict[str, Any]:
+        """Take the first frame."""
+        frame = await self.receive()
+        assert frame["event"] == "ready"
+        return frame
+
     async def ask(self, **frame: Any) -> dict[str, Any]:
         """Send one request and take the next frame."""
         await self.send(**frame)
@@ -74,15 +95,17 @@ class Served:
 @asynccontextmanager
 async def served(size: int = 4, **options: Any) -> AsyncIterator[Served]:
     """Serve the scripted tools over a channel in memory."""
-    async with open_engine(compile_scripted(Stage())) as engine:
+    stage = Stage()
+    async with open_engine(compile_scripted(stage)) as engine:
         ours, theirs = channel_pair(size)
-        found = Served(engine, ours)
+        found = Served(engine, stage, ours)
 
         async def serve() -> None:
             found.ending = await serve_channel(
                 engine, theirs, server="scripted", stopped=engine.stopped, **{"drain_seconds": 5.0, **options}
             )
             found.done.set()
+            await theirs.aclose()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)

@@ -80,8 +80,8 @@ async def open_client(
     client = ClientExecutor(channel, what, last_words)
     try:
         async with trio.open_nursery() as background:
-            await client.start(background, ready_seconds)
             try:
+                await client.start(background, ready_seconds)
                 yield client
             finally:
                 await client.aclose()
