@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from carmy_engine._engine import open_engine
 from carmy_engine.abc import Executor
 from carmy_engine.testing import MakeExecutor, Stage, compile_scripted
+from carmy_websocket import open_websocket
+from tests.support import websocket as websocket_support
 
 
 @asynccontextmanager
@@ -24,7 +26,15 @@ async def bound() -> AsyncIterator[Executor]:
         yield engine.bind(principal="ana", session="s1")
 
 
+@asynccontextmanager
+async def websocket() -> AsyncIterator[Executor]:
+    """The client of a WebSocket server."""
+    async with websocket_support.serving() as server, open_websocket(server.url) as client:
+        yield client
+
+
 MAKERS: dict[str, MakeExecutor] = {
     "in_process": in_process,
     "bound": bound,
+    "websocket": websocket,
 }
