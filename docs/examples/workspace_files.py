@@ -12,11 +12,14 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import io
 import os
 import secrets
 import stat
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
+
+from workspace_errors import exists, explained, invalid, not_a_file, outside
 
 from carmy_engine import AgentError, ErrorCategory
 
@@ -145,11 +148,11 @@ class Workspace:
         with self.place(path, make_directories=make_directories) as place, explained(path):
             before = _status(place)
             if before is not None and not stat.S_ISREG(before.st_mode):
-                raise _not_a_file(path, before.st_mode)
+                raise not_a_file(path, before.st_mode)
             if expected_sha256 is not None:
                 _check_unchanged(place, path, before, expected_sha256)
             elif before is not None and not overwrite:
-                raise _exists(path)
+                raise exists(path)
             temporary = f".{secrets.token_hex(8)}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(temporary, flags, 0o666, dir_fd=place.directory)
@@ -177,7 +180,7 @@ class Workspace:
         with self.place(path, follow=False) as place, explained(path):
             before = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
             if stat.S_ISDIR(before.st_mode):
-                raise _not_a_file(path, before.st_mode)
+                raise not_a_file(path, before.st_mode)
             os.unlink(place.name, dir_fd=place.directory)
             return before.st_size
 
@@ -205,44 +208,30 @@ class Workspace:
             name = pending.pop()
             if name == "..":  # of a link; a caller's path has none
                 if len(trail) == 1:
-                    raise _outside(path, "a symbolic link leads out of the workspace")
+                    raise outside(path, "a symbolic link leads out of the workspace")
                 os.close(trail.pop())
                 continue
             target = _link_target(trail[-1], name) if pending or follow else None
             if target is not None:
                 links += 1
                 if target.startswith("/"):
-                    raise _outside(path, "a symbolic link leads out of the workspace")
+                    raise outside(path, "a symbolic link leads out of the workspace")
                 if links > MAX_LINKS:
-                    raise _outside(path, "too many symbolic links")
+                    raise outside(path, "too many symbolic links")
                 pending.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
             elif not pending:
                 return name
             elif len(trail) > MAX_DEPTH:
-                raise _invalid(path, f"it is more than {MAX_DEPTH} directories deep")
+                raise invalid(path, f"it is more than {MAX_DEPTH} directories deep")
             else:
                 trail.append(_enter(trail[-1], name, make=make_directories))
         return "."
 
 
-@contextlib.contextmanager
-def explained(path: str) -> Iterator[None]:
-    """Turn the errors of the operating system into errors for agents, which name the path as the caller knows it."""
-    try:
-        yield
-    except OSError as error:
-        raise _explain(error, path) from None
-
-
 def read_at(place: Place, path: str, limit: int) -> bytes:
     """The bytes of a regular file; see `Workspace.read`."""
-    with explained(path):
-        descriptor = os.open(place.name, _FILE, dir_fd=place.directory)
-        with open(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
-                raise _not_a_file(path, mode)
-            content = file.read(limit + 1)
+    with explained(path), _opened(place, path) as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
         raise AgentError(
             "FILE_TOO_LARGE",
@@ -252,6 +241,19 @@ def read_at(place: Place, path: str, limit: int) -> bytes:
             suggested_action="Look for the part that you need with search_files, or with a command such as sed.",
         )
     return content
+
+
+@contextlib.contextmanager
+def _opened(place: Place, path: str) -> Iterator[io.BufferedReader]:
+    descriptor = os.open(place.name, _FILE, dir_fd=place.directory)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise not_a_file(path, mode)
+        with open(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def _walk(directory: int, prefix: str, hidden: bool, depth: int) -> Generator[Found, None, None]:
@@ -287,12 +289,12 @@ def _parts(path: str) -> list[str]:
         AgentError: It is absolute, has ``..`` or characters that no path has.
     """
     if path.startswith("/"):
-        raise _outside(path, "paths are relative to the workspace")
+        raise outside(path, "paths are relative to the workspace")
     if "\0" in path:
-        raise _invalid(path, "it contains a zero byte")
+        raise invalid(path, "it contains a zero byte")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise _outside(path, "a path may not contain '..'")
+        raise outside(path, "a path may not contain '..'")
     return parts
 
 
@@ -322,7 +324,7 @@ def _status(place: Place) -> os.stat_result | None:
 def _check_unchanged(place: Place, path: str, before: os.stat_result | None, expected: str) -> None:
     actual = None
     if before is not None:
-        with open(os.open(place.name, _FILE, dir_fd=place.directory), "rb") as file:
+        with _opened(place, path) as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != expected.lower():
         raise AgentError(
@@ -343,58 +345,4 @@ def _put(place: Place, temporary: str, path: str, *, replace: bool) -> None:
         # Unlike a rename, a link never replaces what somebody else has put there meanwhile.
         os.link(temporary, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory, follow_symlinks=False)
     except FileExistsError:
-        raise _exists(path) from None
-
-
-def _explain(error: OSError, path: str) -> AgentError:
-    if error.errno == errno.ENOENT or error.errno == errno.ENOTDIR:
-        return AgentError(
-            "FILE_NOT_FOUND",
-            f"there is no {path!r}",
-            ErrorCategory.NOT_FOUND,
-            recoverable=True,
-            suggested_action="Look at what there is with list_files.",
-        )
-    if error.errno == errno.ELOOP:
-        return _outside(path, "a symbolic link has appeared in it")
-    if error.errno == errno.EISDIR:
-        return _not_a_file(path, stat.S_IFDIR)
-    if error.errno in (errno.ENAMETOOLONG, errno.EINVAL):
-        return _invalid(path, "the system does not accept it")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return AgentError("NOT_ALLOWED", f"the system does not allow this with {path!r}", ErrorCategory.PERMISSION)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
-        return AgentError("NO_SPACE", f"no room for {path!r}", ErrorCategory.CAPACITY, retryable=True)
-    return AgentError("FILE_ERROR", f"{path!r}: {error.strerror}", ErrorCategory.INTERNAL)
-
-
-def _outside(path: str, why: str) -> AgentError:
-    return AgentError(
-        "PATH_OUTSIDE_WORKSPACE",
-        f"{path!r} is not in the workspace: {why}",
-        ErrorCategory.PERMISSION,
-        recoverable=True,
-        suggested_action="Give a path from the root of the workspace, such as 'docs/README.md'.",
-    )
-
-
-def _invalid(path: str, why: str) -> AgentError:
-    return AgentError(
-        "INVALID_PATH", f"{path[:200]!r} is not a path: {why}", ErrorCategory.VALIDATION, recoverable=True
-    )
-
-
-def _exists(path: str) -> AgentError:
-    return AgentError(
-        "FILE_EXISTS",
-        f"there is a file {path!r} already",
-        ErrorCategory.CONFLICT,
-        recoverable=True,
-        suggested_action="Set overwrite, or expected_sha256 to the hash that read_file gave.",
-    )
-
-
-def _not_a_file(path: str, mode: int) -> AgentError:
-    if stat.S_ISDIR(mode):
-        return AgentError("IS_A_DIRECTORY", f"{path!r} is a directory", ErrorCategory.VALIDATION, recoverable=True)
-    return AgentError("NOT_A_FILE", f"{path!r} is not a regular file", ErrorCategory.VALIDATION, recoverable=True)
+        raise exists(path) from None

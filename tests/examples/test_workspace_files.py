@@ -172,6 +172,28 @@ async def test_what_cannot_be_read_says_why(owner: Caller, root: Path, path: str
     assert await owner.code("read_file", path=path) == code
 
 
+@pytest.mark.usefixtures("traps")
+async def test_no_descriptor_is_left_open(owner: Caller, root: Path) -> None:
+    """Whatever a call ends with, what it has opened is closed."""
+    (root / "file").touch()
+    os.mkfifo(root / "fifo")
+
+    async def everything() -> None:
+        for path in ["missing/x", "docs", "fifo", "file", "docs/up/inside", *OUTSIDE]:
+            await owner.result("read_file", path=path)
+            await owner.result("list_files", path=path)
+            await owner.result("run_command", argv=["no-such-program"], cwd=path)
+            await owner.result("write_file", path=path, content="", expected_sha256="0" * 64)
+        await owner.result("list_files", limit=1)
+        await owner.result("search_files", pattern="page", limit=1)
+        await owner.result("run_command", argv=["true"])
+
+    await everything()  # what is opened once and kept, such as the worker threads' own
+    before = len(os.listdir("/proc/self/fd"))
+    await everything()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 async def test_read_file_gives_lines_and_hash(owner: Caller, root: Path) -> None:
     """A slice has the lines that were asked for, the number of all, and the hash of the whole file."""
     content = b"one\r\ntwo\x0cstill two\nthree"
