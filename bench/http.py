@@ -20,7 +20,7 @@ import trio
 
 from carmy_engine import App, Settings, tool
 from carmy_http import serve
-from carmy_http._hypercorn import Connection, connection_config
+from carmy_http._hypercorn import connector
 from carmy_http._server import Server, open_listeners
 
 CATALOG = [f"{kind} {n}" for n in range(8) for kind in ("mouse", "keyboard")]
@@ -62,8 +62,7 @@ async def serve_child(kind: str) -> None:
         else:
             listeners = await open_listeners(engine.settings, authenticated=False)
             port = str(listeners[0].socket.getsockname()[1])
-            config = connection_config()
-            server = Server(lambda stream: Connection(bare, config, stream, 10), 4096)
+            server = Server(connector(bare, 10), 4096)
             nursery.start_soon(server.run, listeners, engine.stopping, engine.stopped, lambda: None)
         print(port, flush=True)
         await trio.to_thread.run_sync(sys.stdin.read)

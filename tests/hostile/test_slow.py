@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from carmy_engine import Cause, MemorySink
-from carmy_http import _hypercorn
+from carmy_http import _connection
 from tests.hostile.siege import HEALTH, LAST, RECOVERY_SECONDS, Siege, besieged, call, converse, no_fault, parse
 from tests.hostile.tools import ALL
 from tests.support.http import Client, render
@@ -107,7 +107,7 @@ async def test_half_open(name: str) -> None:
 
 async def test_idle_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is kept alive for nothing is closed."""
-    monkeypatch.setattr(_hypercorn, "KEEP_ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr(_connection, "KEEP_ALIVE_SECONDS", 0.3)
     async with besieged(*ALL) as siege:
         assert [answer.status for answer in await siege.exchange(HEALTH)] == [200]
 
@@ -168,7 +168,7 @@ STOPPED = {
 @pytest.mark.parametrize("name", STOPPED)
 async def test_a_reader_that_stops(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A peer that takes nothing is cut off after the write limit, and its execution does not live on."""
-    monkeypatch.setattr(_hypercorn, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(_connection, "WRITE_SECONDS", 0.3)
     records = MemorySink()
     async with besieged(*ALL, sinks=[records]) as siege, siege.server.client() as client:
         await client.send(STOPPED[name])
@@ -182,7 +182,7 @@ async def test_a_reader_that_stops(name: str, monkeypatch: pytest.MonkeyPatch, c
 
 async def test_a_reader_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that reads slowly, but does read, gets its whole answer: the limit is for no progress at all."""
-    monkeypatch.setattr(_hypercorn, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(_connection, "WRITE_SECONDS", 0.3)
     async with besieged(*ALL) as siege, siege.server.client() as client:
         await client.send(call("big", {"connection": "close"}, size=7_000_000))
         heard = b""

@@ -1,7 +1,7 @@
-"""HTTP/1.1 connections on the protocol classes of hypercorn, with the guards that they lack under trio.
+"""HTTP/1.1 on the protocol classes of hypercorn, with the guards that they lack under trio.
 
 The only importer of hypercorn and h11. Hypercorn parses requests, speaks ASGI and frames answers; what a connection
-may do to others is decided here:
+may do to others is decided here and in `_connection`:
 
 - An exception in one connection ends that connection, not the server.
 - Every write has a time limit, and no write is shielded from cancellation.
@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import email.utils
 import logging
-import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -37,22 +35,12 @@ from hypercorn.typing import ConnectionState
 from carmy_engine.codec import invalid_request
 
 from ._asgi import DIRECT, AsgiApplication, Message
+from ._connection import Connection
 from ._errors import error_body
 from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
+from ._inbox import Inbox
 
 log = logging.getLogger("carmy_http")
-
-KEEP_ALIVE_SECONDS = 75.0
-"""Idle time between two requests; longer than common proxies keep a connection, so that they close it and not we."""
-
-WRITE_SECONDS = 10.0
-"""Without progress. A client that takes nothing for so long is gone, or might as well be."""
-
-LINGER_SECONDS = 2.0
-"""For reading on after the last answer: closing with unread bytes would reset the connection and lose the answer."""
-
-MAX_LINGER_BYTES = 8 * 1024 * 1024
-"""Discarded after the last answer. A client that still sends after so much gets its reset."""
 
 MAX_PIPELINED_BYTES = 64 * 1024
 """Sent behind a request that is still being answered. More is not pipelining but a flood."""
@@ -60,108 +48,16 @@ MAX_PIPELINED_BYTES = 64 * 1024
 MAX_BODY_CHUNKS = 16 * 1024
 """Of one request. Each costs the parser far more than its bytes: a million of them would hold the event loop for seconds."""
 
-MAX_UNREAD_BYTES = 256 * 1024
-"""Of a body that the application has not taken yet; the client is made to wait beyond it."""
-
-_READ_BYTES = 64 * 1024
-
-
-class Inbox:
-    """What the application has not taken yet of one request: a bounded queue whose end never blocks anybody."""
-
-    def __init__(self) -> None:
-        self.gone = False
-        self._abandoned = False
-        self._messages: deque[dict[str, Any]] = deque()
-        self._size = 0
-        self._arrival: trio.Event | None = None
-        self._room: trio.Event | None = None
-        self._on_gone: Callable[[], object] | None = None
-
-    async def put(self, message: Any) -> None:
-        """Add a message of the request. Waits while too much is unread, unless nobody will ever read it."""
-        if message["type"] == "http.disconnect":
-            self.hang_up()
-            return
-        if self._is_closed():
-            return
-        if self._messages and not message["more_body"] and not message["body"]:
-            self._messages[-1]["more_body"] = False  # the end of the body needs no message of its own
-        else:
-            self._messages.append(message)
-            self._size += len(message["body"])
-        self._notify()
-        while self._size > MAX_UNREAD_BYTES and not self._is_closed():
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
-
-    def _is_closed(self) -> bool:
-        return self._abandoned or self.gone
-
-    def hang_up(self) -> None:
-        """Say that the client has gone: after what is queued, `receive` says so for ever."""
-        self.gone = True
-        self._notify()
-        self._make_room()
-        if self._on_gone is not None:
-            self._on_gone()
-
-    def abandon(self) -> None:
-        """Say that the application has ended: whatever still comes is dropped."""
-        self._abandoned = True
-        self._messages.clear()
-        self._size = 0
-        self._make_room()
-
-    def whole_body(self) -> bytes | None:
-        """See `Direct`."""
-        if len(self._messages) != 1 or self._messages[0]["more_body"]:
-            return None
-        self._size = 0
-        body: bytes = self._messages.popleft()["body"]
-        return body
-
-    def watch(self, gone: Callable[[], object] | None) -> None:
-        """See `Direct`."""
-        self._on_gone = gone
-        if self.gone and gone is not None:
-            gone()
-
-    async def receive(self) -> Message:
-        """The application's ``receive``."""
-        while not self._messages:
-            if self.gone:
-                await trio.lowlevel.checkpoint()
-                return {"type": "http.disconnect"}
-            if self._arrival is None:
-                self._arrival = trio.Event()
-            await self._arrival.wait()
-        message = self._messages.popleft()
-        self._size -= len(message["body"])
-        self._make_room()
-        return message
-
-    def _notify(self) -> None:
-        if self._arrival is not None:
-            self._arrival.set()
-            self._arrival = None
-
-    def _make_room(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None
-
 
 class _Tasks:
     """Hypercorn's task group, as its streams use it: starts the application of one request."""
 
-    def __init__(self, nursery: trio.Nursery, app: AsgiApplication, link: Connection) -> None:
+    def __init__(self, nursery: trio.Nursery, app: AsgiApplication) -> None:
         self._nursery = nursery
         self._app = app
-        self._link = link
         self.inbox: Inbox | None = None
         self.expects_continue = False
+        self.send_continue: Callable[[], Awaitable[None]]
 
     async def spawn_app(
         self, _app: Any, _config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
@@ -192,7 +88,7 @@ class _Tasks:
         """A ``receive`` that first tells the client to go on, which is waiting for that (RFC 9110, 10.1.1)."""
 
         async def receive() -> Message:
-            await self._link.protocol.send_continue()
+            await self.send_continue()
             return await inbox.receive()
 
         return receive
@@ -215,6 +111,7 @@ class Protocol(H11Protocol):
             server=link.server,
             send=self._on_event,
         )
+        tasks.send_continue = self.send_continue
         self._tasks = tasks
         self._link = link
         self._head = bytearray()
@@ -226,17 +123,12 @@ class Protocol(H11Protocol):
         self._refused = False
 
     @property
-    def has_partial_head(self) -> bool:
-        """A request has begun to arrive."""
-        return bool(self._head)
-
-    @property
     def is_idle(self) -> bool:
-        """No request is being answered."""
-        return self.stream is None and self.connection.their_state is h11.IDLE
+        """See `Speaker`."""
+        return self.stream is None and self.connection.their_state is h11.IDLE and not self._head
 
     async def receive(self, data: bytes) -> None:
-        """Take bytes from the client."""
+        """See `Speaker`."""
         state = self.connection.their_state
         if state is h11.IDLE:
             self._head += data
@@ -251,7 +143,7 @@ class Protocol(H11Protocol):
                 self._link.abort()
 
     async def take_head(self) -> None:
-        """Go on with the request whose head is buffered, if it is complete."""
+        """See `Speaker`: go on with the request whose head is buffered, if it is complete."""
         head = self._head
         while head.startswith(b"\r\n"):
             del head[:2]  # RFC 9112, 2.2: some clients send an empty line after a body
@@ -277,11 +169,20 @@ class Protocol(H11Protocol):
         await self._handle_events()
 
     async def expired(self) -> bool:
-        """The time for the next head is over. True when something was there to be refused."""
+        """See `Speaker`."""
         if not self._head:
             return False
         await self.refuse(408, "the request's head did not arrive in time")
         return True
+
+    async def end(self) -> None:
+        """See `Speaker`."""
+        await self.handle(Closed())
+
+    def hang_up(self) -> None:
+        """See `Speaker`."""
+        if self._tasks.inbox is not None:
+            self._tasks.inbox.hang_up()
 
     async def _handle_events(self) -> None:
         while not self._refused:
@@ -384,181 +285,31 @@ class Protocol(H11Protocol):
             self._link.finish()
 
 
-class Connection:
-    """One client's connection, from its acceptance to its end.
+def connector(app: AsgiApplication, header_seconds: float) -> Callable[[trio.SocketStream], Connection]:
+    """What makes a connection of an accepted stream.
 
     Args:
-        app: The ASGI application.
-        config: Hypercorn's; only what its protocol classes read matters.
-        stream: The socket. Closed at the end of `run`.
+        app: The ASGI application that answers.
         header_seconds: For the head of a request.
     """
+    config = _config()
 
-    protocol: Protocol
+    def speak(link: Connection, nursery: trio.Nursery) -> Protocol:
+        return Protocol(config, _Tasks(nursery, app), link)
 
-    def __init__(self, app: AsgiApplication, config: Config, stream: trio.SocketStream, header_seconds: float) -> None:
-        self.draining = False
-        self.client: tuple[str, int] | None = None
-        self.server: tuple[str, int] | None = None
-        self._app = app
-        self._config = config
-        self._stream = stream
-        self._header_seconds = header_seconds
-        self._deadline = trio.current_time() + header_seconds
-        self._waiting: trio.CancelScope | None = None
-        self._finishing = False
-        self._broken = False
-        self._idle_at_end = False
-        self._resume = False
-        self._tasks: _Tasks | None = None
+    def connect(stream: trio.SocketStream) -> Connection:
+        return Connection(stream, speak, header_seconds)
 
-    async def run(self) -> None:
-        """Serve the connection to its end. Never raises anything but cancellation and the like.
-
-        Leaves the socket closed, also when cancelled.
-        """
-        try:
-            self.client = _address(self._stream.socket.getpeername())
-            self.server = _address(self._stream.socket.getsockname())
-            async with trio.open_nursery() as nursery:
-                self._tasks = _Tasks(nursery, self._app, self)
-                self.protocol = Protocol(self._config, self._tasks, self)
-                await self._read()
-                await self.protocol.handle(Closed())
-        except OSError:
-            pass  # gone before it began
-        except Exception:
-            # The boundary of one connection (exception groups of ordinary exceptions included): hypercorn's classes
-            # raise for some inputs, and unguarded that would end the whole server.
-            log.exception("a connection failed")
-        except BaseExceptionGroup as group:
-            cancelled, rest = group.split(trio.Cancelled)
-            if rest is not None:
-                log.error("a connection failed", exc_info=rest)
-                if not isinstance(rest, Exception):
-                    raise
-            if cancelled is not None:
-                raise cancelled from None
-        finally:
-            self._stream.socket.close()
-
-    async def _read(self) -> None:
-        protocol = self.protocol
-        try:
-            while not self._finishing:
-                if self._resume:
-                    self._resume = False
-                    await protocol.take_head()
-                    continue
-                data = b""
-                with trio.CancelScope(deadline=self._deadline) as self._waiting:
-                    data = await self._stream.receive_some(_READ_BYTES)
-                if self._waiting.cancelled_caught:
-                    if self._has_news():
-                        continue
-                    if await protocol.expired():
-                        break
-                    return  # no answer is on its way that closing could cut off
-                if not data:
-                    return
-                await protocol.receive(data)
-            if not self._broken and not self._idle_at_end:
-                await self._linger()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-
-    def _has_news(self) -> bool:
-        return self._finishing or self._resume
-
-    async def _linger(self) -> None:
-        """Say that nothing more will come, and read until the client says the same, within bounds."""
-        with trio.move_on_after(LINGER_SECONDS):
-            await self._stream.send_eof()
-            discarded = 0
-            while discarded < MAX_LINGER_BYTES:
-                data = await self._stream.receive_some(_READ_BYTES)
-                if not data:
-                    return
-                discarded += len(data)
-
-    async def write(self, data: bytes) -> None:
-        """Send everything, or give the connection up: after `WRITE_SECONDS` without progress, and when cancelled."""
-        if self._broken:
-            return
-        sock = self._stream.socket
-        view = memoryview(data)
-        try:
-            while view:
-                with trio.move_on_after(WRITE_SECONDS) as scope:
-                    view = view[await sock.send(view) :]
-                if scope.cancelled_caught:
-                    log.info("closing a connection: the client took nothing for %g seconds", WRITE_SECONDS)
-                    self.abort()
-                    return
-        except (OSError, trio.ClosedResourceError):
-            self.abort()
-        except trio.Cancelled:
-            # Part of a message may be out: nothing sensible can follow it.
-            self.abort()
-            raise
-
-    # What the protocol and the server tell the connection. All of it is for the reader to act on.
-
-    def expect_head(self) -> None:
-        """A head has begun to arrive: it has to be complete in time."""
-        self._set_deadline(trio.current_time() + self._header_seconds)
-
-    def begin_request(self) -> None:
-        """A head is complete. From here on the application bounds the time."""
-        self._set_deadline(math.inf)
-
-    def end_request(self, *, more: bool) -> None:
-        """A request has been answered; `more` when the next one is already here."""
-        self._set_deadline(trio.current_time() + (self._header_seconds if more else KEEP_ALIVE_SECONDS))
-        if more:
-            self._resume = True
-            self._wake()
-
-    def finish(self) -> None:
-        """Close once everything written is out."""
-        self._finishing = True
-        self._wake()
-
-    def abort(self) -> None:
-        """Close at once, and tell the application."""
-        self._broken = self._finishing = True
-        self._stream.socket.close()
-        if self._tasks is not None and self._tasks.inbox is not None:
-            self._tasks.inbox.hang_up()
-
-    def drain(self) -> None:
-        """The server is going away: close as soon as no answer is owed."""
-        self.draining = True
-        if self._tasks is not None and self.protocol.is_idle and not self.protocol.has_partial_head:
-            self._idle_at_end = True  # no answer is on its way that closing could cut off
-            self.finish()
-
-    def _set_deadline(self, deadline: float) -> None:
-        self._deadline = deadline
-        if self._waiting is not None:
-            self._waiting.deadline = deadline
-
-    def _wake(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
+    return connect
 
 
-def connection_config() -> Config:
+def _config() -> Config:
     """What hypercorn's classes read of their configuration."""
     config = Config()
     config.accesslog = None
     config.errorlog = log
     config.include_server_header = False
     return config
-
-
-def _address(address: tuple[Any, ...] | str) -> tuple[str, int] | None:
-    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None  # a path for unix sockets
 
 
 _last_date = (0, b"")
