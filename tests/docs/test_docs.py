@@ -1,0 +1,194 @@
+"""The documents: what they show runs, what they claim is so, and where they point there is something."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from carmy_engine.errors import CODES
+
+from .pages import PAGES, REPOSITORY, anchors_of, blocks_of, links_of, name_of
+
+CONSOLE_PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/retries.md",
+    "docs/deadlines-and-cancellation.md",
+    "docs/events.md",
+]
+"""Pages whose command lines are run as well."""
+
+NOT_HERE = re.compile(r"(pip|git|make)\b")
+"""Commands that would change this installation."""
+
+ADDRESS = "127.0.0.1:3000"
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+@every_page
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """Every Python block runs, after those before it on the page, and prints what the block ``output`` after it says."""
+    blocks = list(blocks_of(page))
+    programs = [block for block in blocks if block.info == "python"]
+    if not programs:
+        return
+    _prepare(page, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(Path(__file__).with_name("run_page.py")), name_of(page)],
+        input=json.dumps([[block.line, block.text] for block in programs]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=_environment(),
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    outputs = iter(json.loads(done.stdout))
+    printed = ""
+    for block in blocks:
+        if block.info == "python":
+            printed = next(outputs)
+        elif block.info == "output":
+            assert _fits(block.text, printed), f"{name_of(page)}:{block.line}: printed instead:\n{printed}"
+
+
+@every_page
+def test_what_is_not_run_says_why(page: Path) -> None:
+    """A Python block is left out only with a reason, in a comment right before it."""
+    for block in blocks_of(page):
+        if block.info.startswith("python") and block.info != "python":
+            assert block.info == "python no-run", f"{name_of(page)}:{block.line}: what is {block.info!r}?"
+            assert block.comment, f"{name_of(page)}:{block.line}: no reason"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("name", CONSOLE_PAGES)
+async def test_command_lines_give_what_they_show(name: str, tmp_path: Path) -> None:
+    """Commands on a page work one after the other and print what the page says, ``…`` standing for anything."""
+    page = REPOSITORY / name
+    _prepare(page, tmp_path)
+    with trio.fail_after(55):
+        async with contextlib.AsyncExitStack() as servers:
+            address = ADDRESS
+            for command, expected, line in _commands(page):
+                if NOT_HERE.match(command):
+                    continue
+                if command.startswith("carmy serve"):
+                    address = await servers.enter_async_context(_serving(command, tmp_path))
+                    continue
+                done = await trio.run_process(
+                    ["bash", "-c", command.replace(ADDRESS, address)],
+                    capture_stdout=True,
+                    capture_stderr=True,
+                    check=False,
+                    cwd=tmp_path,
+                    env=_environment(),
+                )
+                printed = (done.stdout + done.stderr).decode()
+                assert _fits(expected, printed), f"{name}:{line}: {command}\nprinted instead:\n{printed}"
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    """A link inside the project leads to a file that exists, and to a heading in it."""
+    for target in links_of(page):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{name_of(page)}: {target} leads nowhere"
+        assert there.is_relative_to(REPOSITORY)
+        if anchor:
+            assert anchor in anchors_of(there), f"{name_of(page)}: there is no heading for {target}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    """Whoever begins at docs/README.md finds every page."""
+    listed = set(links_of(REPOSITORY / "docs" / "README.md"))
+    missing = {page.name for page in PAGES if page.parent.name == "docs"} - {"README.md"} - listed
+    assert not missing, f"docs/README.md does not mention {', '.join(sorted(missing))}"
+
+
+def test_the_table_of_codes_is_the_table_of_codes() -> None:
+    """docs/errors.md has every code of the engine, with its category, flags and meaning, and no other."""
+    text = (REPOSITORY / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (\w+) \| (\w*) \| (.+?) \|$", text, re.MULTILINE)
+    flags = {(False, False): "", (True, False): "recoverable", (True, True): "retryable"}
+    assert rows == [
+        (code, info.category.value, flags[info.recoverable, info.retryable], info.meaning)
+        for code, info in CODES.items()
+    ]
+
+
+def _prepare(page: Path, directory: Path) -> None:
+    """A place to work in: the examples, and the files that the page itself begins with a comment of their name."""
+    for example in (REPOSITORY / "docs" / "examples").glob("*.py"):
+        shutil.copy(example, directory)
+    for block in blocks_of(page):
+        named = re.match(r"# ([\w.-]+\.(?:py|toml))\n", block.text)
+        if named is not None:
+            (directory / named[1]).write_text(block.text, encoding="utf-8")
+
+
+def _environment() -> dict[str, str]:
+    """Ours without settings, with the commands of this Python first."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CARMY_", "WORKSPACE_"))}
+    return {**kept, "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])}
+
+
+def _commands(page: Path) -> list[tuple[str, str, int]]:
+    """Every command of the console blocks, with the output that should follow and its line."""
+    commands: list[tuple[str, str, int]] = []
+    for block in blocks_of(page):
+        if block.info != "console":
+            continue
+        for entry in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            lines = entry.split("\n")
+            taken = 1
+            while lines[taken - 1].endswith("\\"):
+                taken += 1
+            commands.append(("\n".join(lines[:taken]), "\n".join(lines[taken:]), block.line))
+    return commands
+
+
+def _fits(expected: str, printed: str) -> bool:
+    """Whether it was printed, but for white space at the ends of lines; ``…`` stands for anything."""
+    pattern = re.escape("\n".join(line.rstrip() for line in expected.strip().splitlines())).replace("…", ".*?")
+    return (
+        re.fullmatch(pattern, "\n".join(line.rstrip() for line in printed.strip().splitlines()), re.DOTALL) is not None
+    )
+
+
+@contextlib.asynccontextmanager
+async def _serving(command: str, directory: Path) -> AsyncIterator[str]:
+    """Run a server as long as the page goes on; gives its address."""
+    process = await trio.lowlevel.open_process(
+        [*command.removesuffix(f" --address {ADDRESS}").split(), "--address", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        cwd=directory,
+        env=_environment(),
+    )
+    try:
+        assert process.stderr is not None
+        said = b""
+        while (found := re.search(rb"listening on http://(\S+)\n", said)) is None:
+            more = await process.stderr.receive_some()
+            assert more, said.decode()
+            said += more
+        yield found[1].decode()
+    finally:
+        with trio.CancelScope(shield=True):
+            process.kill()
+            await process.wait()
