@@ -79,10 +79,9 @@ def fault_response(what: str, fault: Exception) -> Response:
     """
     error_id = uuid.uuid4().hex
     log.error("%s (error id %s)", what, error_id, exc_info=fault)
-    error = AgentError(
+    error = AgentError.standard(
         "INTERNAL_ERROR",
         "the server failed to handle the request; its log has the details under the error id",
-        ErrorCategory.INTERNAL,
         details={"error_id": error_id},
     )
     return error_response(error)
