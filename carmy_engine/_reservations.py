@@ -51,7 +51,8 @@ class Reservations:
 
     def __init__(self, store: IdempotencyStore) -> None:
         self._store = store
-        self._never_waits: bool = getattr(store, "never_waits", False)
+        # Of its very class: a subclass that adds a wait must not inherit the promise.
+        self._never_waits = vars(type(store)).get("never_waits", False) is True
 
     async def reserve(
         self, identity: Identity, execution: Execution, request: ExecutionRequest, arguments: bytes

@@ -125,8 +125,8 @@ class IdempotencyStore(Protocol):
     The published contract suite is `carmy_engine.testing.check_store`. Any exception of a method other than
     `StoreFull` becomes ``STORE_ERROR``. Every method is atomic under cancellation: it happened or it did not.
 
-    A store whose methods never wait may set ``never_waits = True``: recording the end of an execution is then spared
-    the shield that protects it from the caller's cancel.
+    A class whose methods never wait may set ``never_waits = True`` (a subclass has to say so again): recording the end of
+    an execution is then spared the shield that protects it from the caller's cancel.
     """
 
     async def reserve(self, reservation: Reservation) -> Reservation | None:
