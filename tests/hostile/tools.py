@@ -16,22 +16,27 @@ async def echo(text: str = "") -> str:
 
 
 class Hold:
-    """A tool that runs until it is cancelled, and how often it does at present."""
+    """A tool that runs until it is cancelled, how often it does at present, and how often it has begun."""
 
     def __init__(self) -> None:
         self.running = 0
+        self.begun = 0
+        self._begun: set[int] = set()
         self._changed = trio.Event()
 
     def tool(self):
         """The declared tool."""
 
         @tool(effect="write", parallel_safe=True, register=False)
-        async def hold() -> None:
+        async def hold(number: int = 0) -> None:
             """Wait until cancelled."""
+            self.begun += 1
+            self._begun.add(number)
             self._count(1)
             try:
                 await trio.sleep_forever()
             finally:
+                self._begun.discard(number)
                 self._count(-1)
 
         return hold
@@ -40,6 +45,12 @@ class Hold:
         """Wait until exactly so many run."""
         with trio.fail_after(20):
             while self.running != count:
+                await self._changed.wait()
+
+    async def begins(self, number: int) -> None:
+        """Wait until the call with this number runs."""
+        with trio.fail_after(20):
+            while number not in self._begun:
                 await self._changed.wait()
 
     def _count(self, change: int) -> None:
