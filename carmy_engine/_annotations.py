@@ -85,6 +85,9 @@ def normalise(annotation: Any) -> Any:
     return _normalise(annotation, {})
 
 
+_NOTHING: tuple[Any, ...] = (typing.NoReturn, typing.Never, typing_extensions.NoReturn, typing_extensions.Never)
+
+
 def _is_context_class(annotation: Any) -> bool:
     return inspect.isclass(annotation) and issubclass(annotation, AgentContext)
 
@@ -94,6 +97,8 @@ def _normalise(annotation: Any, seen: dict[Any, Any]) -> Any:
         raise UnusableType(
             "AgentContext is part of another type", "Take it as a parameter of its own: 'ctx: AgentContext'."
         )
+    if annotation in _NOTHING:
+        raise UnusableType("NoReturn and Never are types without values", "Write None for 'no result'.")
     origin: Any = typing.get_origin(annotation)
     if origin is Annotated:
         metadata = _metadata(annotation.__metadata__)

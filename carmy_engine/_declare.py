@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn, Required, TypedDict, TypeVar, Unpack
 
+import msgspec
+
 from . import abc
 from ._annotations import Arg, State, UnresolvedType, UnusableType
 from ._arguments import ArgumentsParser, arguments_parser
@@ -211,7 +213,7 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     """
     found = declaration_of(declaration)
     if not isinstance(found, ToolDeclaration):
-        spec = found.spec
+        spec = _checked_spec(found)
         _check_name(spec.name, f"{type(found).__name__} object")
         return compile_object(found, spec)
     _check_name(found.name, found.location)
@@ -275,6 +277,19 @@ def _resolved_plan(declaration: ToolDeclaration) -> SignaturePlan:
 def _invalid_schema(declaration: ToolDeclaration, what: str) -> AgentError:
     message = f"tool '{declaration.name}' ({declaration.location}): {what}"
     return AgentError.standard("INVALID_SCHEMA", message, details={"tool": declaration.name})
+
+
+def _checked_spec(made: abc.Tool) -> ToolSpec:
+    """The spec of a tool made by hand, with plain words in place of enums understood."""
+    name = type(made).__qualname__
+    spec: Any = made.spec
+    if not isinstance(spec, ToolSpec):
+        raise DeclarationError(f"the spec of a {name} object is no ToolSpec. Build it with carmy_engine.ToolSpec(...).")
+    try:
+        return msgspec.convert(msgspec.structs.asdict(spec), ToolSpec)
+    except msgspec.ValidationError as problem:
+        reason = str(problem)
+    raise DeclarationError(f"the spec of a {name} object is wrong: {reason}. See carmy_engine.ToolSpec.")
 
 
 def _check_name(name: object, where: str) -> None:

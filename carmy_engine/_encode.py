@@ -138,7 +138,7 @@ def _walk(value: Any) -> Iterator[tuple[Location, Any]]:
         parts: list[tuple[str | int, Any]] = []
         fields: Any = getattr(item, "__dataclass_fields__", None)
         if isinstance(item, pydantic.BaseModel):
-            parts = list(item.__dict__.items())
+            parts = [*item.__dict__.items(), *(item.__pydantic_extra__ or {}).items()]
         elif is_mapping(item):
             parts = [(str(key), part) for key, part in item.items()]
         elif is_sequence(item):

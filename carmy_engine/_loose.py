@@ -107,7 +107,13 @@ class Rendered(Rewriter):
         made["config"] = {**(made.get("config") or {}), "ser_json_inf_nan": "constants"}
         return made
 
-    on_model = on_dataclass = on_typed_dict = _with_config
+    on_dataclass = on_typed_dict = _with_config
+
+    def on_model(self, node: Node) -> Node:
+        made = self._with_config(node)
+        if made["config"].get("extra_fields_behavior") == "allow" and made["schema"]["type"] == "model-fields":
+            made["schema"] = {"extras_schema": {"type": "any", "serialization": _PLAIN}, **made["schema"]}
+        return made
 
 
 class Loose(Labelled):

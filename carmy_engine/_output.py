@@ -19,6 +19,7 @@ from ._encode import first_infinite, first_without_form, jsonable
 from ._loose import Checked, Loose, Rendered, is_constrained
 from ._publish import output_schema
 from ._schema import Node, Types, types_of, whole
+from ._shapes import is_table
 from ._signature import SignaturePlan
 from ._words import Problem, output_subject, problems_of
 from .errors import AgentError
@@ -149,7 +150,7 @@ class _Renderer:
     def _is_plain(self, value: Any) -> bool:
         """True for a value that holds nothing but Any, which needs no schema to be written."""
         if self._plain is dict:
-            return type(value) is dict and all(type(name) is str for name in value)
+            return is_table(value) and type(value) is dict and all(type(name) is str for name in value)
         return self._plain is object
 
     def _checked(self, value: Any) -> list[Problem]:

@@ -108,12 +108,15 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature
         DeclarationError: It cannot be a tool.
         NameError: An annotation names something that does not exist (yet).
     """
-    inner = inspect.unwrap(function)
+    # Like inspect.signature, which stops at a decorator that says what its signature is.
+    inner = inspect.unwrap(function, stop=lambda layer: hasattr(layer, "__signature__"))
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise refuse(function, "it is a generator", "Return a list; send parts with ctx.progress.partial(...).")
     signature = inspect.signature(inner)
     # A copy: get_type_hints would otherwise write evaluated names into the caller's variables.
     hints = typing.get_type_hints(inner, localns=dict(names), include_extras=True)
+    if hasattr(inner, "__signature__"):
+        hints = {**hints, **_said(signature)}
     if "return" not in hints:
         raise refuse(function, "it has no return annotation", "Write what it returns, such as '-> str' or '-> None'.")
     context: str | None = None
@@ -163,6 +166,15 @@ def is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
+
+
+def _said(signature: inspect.Signature) -> dict[str, Any]:
+    """The annotations of a signature that a decorator has made, as far as they are types."""
+    found = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+    found["return"] = signature.return_annotation
+    return {
+        name: said for name, said in found.items() if said is not inspect.Signature.empty and not isinstance(said, str)
+    }
 
 
 def _check_kind(function: Callable[..., Any], parameter: inspect.Parameter) -> None:

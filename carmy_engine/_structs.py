@@ -40,6 +40,10 @@ def annotations_of(cls: type[msgspec.Struct]) -> dict[str, Any]:
         UnusableType: The Struct is an array in JSON, so its fields have no names there.
     """
     config: StructConfig = cls.__struct_config__
+    if getattr(cls, "__parameters__", ()):
+        # pydantic loses the types in "Box[int]" before anybody could ask for them.
+        name = cls.__qualname__
+        raise UnusableType(f"Struct {name} is generic", f"Give its types in a class: 'class Int{name}({name}[int])'.")
     if config.array_like:
         raise UnusableType(
             f"Struct {cls.__qualname__} is array_like: its fields have no names", "Leave array_like out."

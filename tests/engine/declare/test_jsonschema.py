@@ -154,3 +154,18 @@ def test_the_class_is_not_the_tool() -> None:
     """Passing the class instead of an object is refused."""
     with pytest.raises(DeclarationError):
         compile_tool(Made, {})
+
+
+def test_a_spec_in_plain_words() -> None:
+    """Words are understood in place of enums; wrong ones are refused with the field."""
+    assert compile_tool(Made(effect="read"), {}).spec.effect is Effect.READ
+    with pytest.raises(DeclarationError, match=r"the spec of a Made object is wrong: .*effect"):
+        compile_tool(Made(effect="red"), {})
+
+
+def test_a_spec_of_another_type() -> None:
+    """A spec that is no ToolSpec is refused."""
+    made = Made()
+    made.spec = {"name": "made"}  # type: ignore[assignment]
+    with pytest.raises(DeclarationError, match="is no ToolSpec"):
+        compile_tool(made, {})

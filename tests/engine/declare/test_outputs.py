@@ -34,7 +34,7 @@ class Colour(enum.Enum):
 class Line(BaseModel):
     sku: str
     price: float = 1.0
-    count: int = Field(1, alias="n")
+    count: int = Field(default=1, alias="n")
 
 
 class Gift(Line):

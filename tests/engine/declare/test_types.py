@@ -303,7 +303,7 @@ class Holder(BaseModel):
     inner: Closed = Closed()
 
 
-OBJECTS = [Closed, Data, Typed, OldTyped, Struct]
+OBJECTS: list[Any] = [Closed, Data, Typed, OldTyped, Struct]
 
 
 @pytest.mark.parametrize("cls", OBJECTS)
