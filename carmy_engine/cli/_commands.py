@@ -190,11 +190,11 @@ class _Commands:
     def _serve(self, name: str, target: str | None, *, address: str | None, server: str | None, dev: bool) -> int:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         with contextlib.ExitStack() as claimed:
-            claimed.enter_context(claimed_stdout())
             transport: _life.Transport = _plugins.find(_plugins.TRANSPORTS, name)
             if (prepare := getattr(transport, "prepare", None)) is not None:
-                claimed.close()
                 prepare()  # takes standard input and output for itself, before anything of the application's uses them
+            else:
+                claimed.enter_context(claimed_stdout())
             app = self._load(target)
             settings = _changed(app.settings, address=address, server=server, dev=dev)
             if name not in _LEAVE_STDOUT_ALONE:

@@ -45,7 +45,7 @@ class MemoryChannel(trio.abc.Channel[bytes]):
         await self._receive.aclose()
 
 
-def channel_pair(size: int = 4) -> tuple[MemoryChannel, MemoryChannel]:
+def channel_pair(size: float = 4) -> tuple[MemoryChannel, MemoryChannel]:
     """Two ends that are connected."""
     left_send, right_receive = trio.open_memory_channel[bytes](size)
     right_send, left_receive = trio.open_memory_channel[bytes](size)
@@ -80,6 +80,11 @@ class Served:
         """Send one call."""
         await self.send(id=id, op="call", tool=tool, arguments=arguments or {}, **fields)
 
+    async def arrived(self, gate: str, calls: int = 1) -> None:
+        """Wait until so many calls have come to a gate."""
+        with trio.fail_after(10):
+            await self.stage.until(lambda: self.stage.arrived(gate) >= calls)
+
     async def ready(self) -> dict[str, Any]:
         """Take the first frame."""
         frame = await self.receive()
@@ -93,7 +98,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(size: int = 4, **options: Any) -> AsyncIterator[Served]:
+async def served(size: float = 4, **options: Any) -> AsyncIterator[Served]:
     """Serve the scripted tools over a channel in memory."""
     stage = Stage()
     async with open_engine(compile_scripted(stage)) as engine:

@@ -227,7 +227,7 @@ async def test_cancelled_before_it_was_sent() -> None:
 async def test_server_that_never_answers(autojump_clock: trio.testing.MockClock) -> None:
     """Leaving a call tells the server, and waits no longer than its bound when nothing comes."""
     async with trio.open_nursery() as nursery:
-        ours, clients, close = await connect_by_hand(nursery)
+        ours, clients, _ = await connect_by_hand(nursery)
         frames: list[dict[str, object]] = []
 
         async def read() -> None:

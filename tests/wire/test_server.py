@@ -84,7 +84,7 @@ async def test_answers_come_as_calls_finish() -> None:
             await found.call(number, "read", {"then": "wait", "gate": "g"})
         await found.call("thread", "thread_read", {"then": "wait", "gate": "g"})
         assert (await found.ask(id="ping", op="ping"))["id"] == "ping"
-        await found.stage.until(lambda: found.stage.arrived("g") == 11)
+        await found.arrived("g", 11)
         await found.call("echo", "echo", {"text": "a"})
         assert (await found.receive())["id"] == "echo"
         found.stage.open("g")
@@ -121,7 +121,7 @@ async def test_cancel_by_target() -> None:
     async with served() as found:
         await found.ready()
         await found.call("a", "read", {"then": "wait", "gate": "g"})
-        await found.stage.until(lambda: found.stage.arrived("g") == 1)
+        await found.arrived("g")
         await found.send(id="c", op="cancel", target="a")
         frames = {(frame := await found.receive())["id"]: frame for _ in range(2)}
         assert frames["c"] == {"id": "c", "ok": True, "result": {"cancelled": True}}
@@ -180,7 +180,7 @@ async def test_who_sees_the_answer_decides_what_is_kept() -> None:
         for gone, code, state in ((False, "CANCELLED", None), (True, "EXECUTION_UNCERTAIN", "interrupted")):
             gate, call = f"g{gone}", {"tag": "t", "then": "wait", "gate": f"g{gone}"}
             await found.call("a", "write", call, request_id=gate)
-            await found.stage.until(lambda gate=gate: found.stage.arrived(gate) == 1)
+            await found.arrived(gate)
             await found.send(id="c", op="cancel", target="a", gone=gone)
             frames = {(frame := await found.receive())["id"]: frame for _ in range(2)}
             assert frames["a"]["result"]["status"] == "cancelled"
@@ -243,7 +243,7 @@ async def test_lost_connection() -> None:
     async with served() as found:
         await found.ready()
         await found.call(1, "write", {"then": "wait", "gate": "g"})
-        await found.stage.until(lambda: found.stage.arrived("g") == 1)
+        await found.arrived("g")
         await found.peer.send_break()
         with trio.fail_after(5):
             await found.done.wait()
@@ -256,7 +256,7 @@ async def test_shutdown() -> None:
     async with served() as found, trio.open_nursery() as nursery:
         await found.ready()
         await found.call(1, "read", {"then": "wait", "gate": "g"})
-        await found.stage.until(lambda: found.stage.arrived("g") == 1)
+        await found.arrived("g")
         nursery.start_soon(found.engine.shut_down, 0.2)
         await found.engine.stopping.wait()
         await found.call(2, "echo", {"text": "a"})

@@ -51,7 +51,7 @@ class _Stdio:
         writer = ThreadWriter(descriptors.output, descriptors.lock)
         channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, descriptors, reader)
+            nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
             task_status.started("stdio ready")
             await serve_channel(
                 engine.bind(transport="stdio"),
@@ -70,14 +70,14 @@ serve = _Stdio()
 """The transport; see `_Stdio.__call__`."""
 
 
-async def _watch(descriptors: Descriptors, reader: ThreadReader) -> None:
+async def _watch(descriptors: Descriptors, reader: ThreadReader, serving: trio.CancelScope) -> None:
     """Notice a parent that has gone, also when nothing is read or written."""
     poll = select.poll()
     poll.register(descriptors.output, 0)
     while True:
         await trio.sleep(WATCH_SECONDS)
         if any(flags & _GONE for _, flags in poll.poll(0)):
-            reader.fail()
+            serving.cancel()  # for running calls, that is a disconnect
             return
         if os.getppid() != descriptors.parent:
             # Somebody else may still read the answers, so this is no more than the end of input.

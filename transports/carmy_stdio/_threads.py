@@ -30,18 +30,11 @@ class ThreadReader:
         self._chunks: deque[bytes] = deque()
         self._room = threading.Semaphore(MAX_CHUNKS)
         self._filled = trio.Event()
-        self._broken = False
         threading.Thread(target=self._run, name="carmy-stdin", daemon=True).start()
 
     async def receive_some(self) -> bytes:
-        """The next bytes; empty at the end, and from then on.
-
-        Raises:
-            trio.BrokenResourceError: `fail` was called.
-        """
+        """The next bytes; empty at the end, and from then on."""
         while not self._chunks:
-            if self._broken:
-                raise trio.BrokenResourceError
             self._filled = trio.Event()
             await self._filled.wait()
         if not self._chunks[0]:
@@ -52,12 +45,6 @@ class ThreadReader:
     def end(self) -> None:
         """Take nothing more, as if the input had ended here."""
         self._chunks.append(b"")
-        self._filled.set()
-
-    def fail(self) -> None:
-        """The peer has gone."""
-        self._broken = True
-        self._chunks.clear()
         self._filled.set()
 
     def _run(self) -> None:
