@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from carmy_engine._engine import open_engine
 from carmy_engine.abc import Executor
 from carmy_engine.testing import MakeExecutor, Stage, compile_scripted
+from carmy_http import open_http
 from carmy_websocket import open_websocket
+from tests.support import http_client as http_support
 from tests.support import websocket as websocket_support
 
 
@@ -27,6 +29,13 @@ async def bound() -> AsyncIterator[Executor]:
 
 
 @asynccontextmanager
+async def http() -> AsyncIterator[Executor]:
+    """The client of an HTTP server."""
+    async with http_support.serving() as server, open_http(server.url) as client:
+        yield client
+
+
+@asynccontextmanager
 async def websocket() -> AsyncIterator[Executor]:
     """The client of a WebSocket server."""
     async with websocket_support.serving() as server, open_websocket(server.url) as client:
@@ -36,5 +45,6 @@ async def websocket() -> AsyncIterator[Executor]:
 MAKERS: dict[str, MakeExecutor] = {
     "in_process": in_process,
     "bound": bound,
+    "http": http,
     "websocket": websocket,
 }

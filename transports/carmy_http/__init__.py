@@ -2,14 +2,30 @@
 
 - `serve`: the transport, as the command ``carmy serve`` runs it.
 - `application`: the same endpoints as an ASGI application, to be mounted in another one.
+- `open_http`: a client; an executor.
 
 Inside: `_endpoints` is the table of routes and knows no front end; `_message` is what it shares with one. `_asgi` adapts
-it to ASGI, `_hypercorn` carries that over guarded connections, `_server` accepts and drains them.
+it to ASGI, `_hypercorn` carries that over guarded connections, `_server` accepts and drains them. `_client` is the other end,
+`_client_decide` its decisions.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._asgi import application
 from ._server import serve
 
-__all__ = ["application", "serve"]
+if TYPE_CHECKING:
+    from ._client import open_http
+
+__all__ = ["application", "open_http", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the client when it is first asked for: servers need neither it nor the library below it."""
+    if name == "open_http":
+        from ._client import open_http  # noqa: PLC0415 - see above
+
+        return open_http
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

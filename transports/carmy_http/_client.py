@@ -1,0 +1,414 @@
+"""The client: an executor in front of a server of ``carmy/1``."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+import trio
+
+from carmy_engine import (
+    AgentError,
+    Catalog,
+    ClosedError,
+    ConfigurationError,
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionRequest,
+    ExecutionResult,
+    OutcomeUnknownError,
+    grace,
+)
+from carmy_engine._crash import raise_single
+from carmy_wire.driver._events import EventBuffer
+from carmy_wire.protocol import EventReader, parse_catalog, parse_event
+
+from ._client_decide import Failure, Lost, Question, next_wait, read_answer, read_error, runs_still
+from ._discovery import CATALOG_PATH, EXECUTE_PATH
+
+CONNECT_SECONDS = 10.0
+"""For a connection. A server that is there takes it at once."""
+
+WRITE_SECONDS = 30.0
+"""Without the server taking anything of a request."""
+
+MARGIN_SECONDS = 10.0
+"""Beyond the time that the server may take, until a silent connection counts as lost: it lets tools clean up."""
+
+CATALOG_SECONDS = 30.0
+"""For the catalog."""
+
+SILENCE_SECONDS = 60.0
+"""On a stream of events: the server says at least every 15 seconds that it lives."""
+
+MAX_CONNECTIONS = 1000
+"""At one time; as many executions as a server runs by default. Each call has a connection to itself."""
+
+MAX_IDLE_CONNECTIONS = 20
+"""Kept for the next calls."""
+
+IDLE_SECONDS = 30.0
+"""For keeping them; less than servers do, so that a call does not meet a connection that is being closed."""
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Of one answer. The largest outputs that tools are allowed by default have an eighth of it."""
+
+_NOT_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.LocalProtocolError,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+
+T = TypeVar("T")
+
+
+def _keep_alive() -> list[tuple[int, int, int]]:
+    """Socket options that find a dead link within about a minute, however long a call is silent."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # not everywhere
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def _base_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"the URL of a server is not valid: {error}") from None
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        raise ConfigurationError(f"the URL of a server is like http://127.0.0.1:3000, not {url!r}")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigurationError("the URL of a server has neither user nor query nor fragment; pass token= instead")
+    return url.rstrip("/").removesuffix(EXECUTE_PATH)
+
+
+@asynccontextmanager
+async def open_http(url: str, *, token: str | None = None) -> AsyncIterator[HttpClient]:
+    """Call a server for the length of a block.
+
+    Nothing is connected before the first call. Calls in other tasks that are still running when the block ends raise
+    `OutcomeUnknownError`. Proxies that the environment names are not used, and redirections not followed.
+
+    Args:
+        url: ``http://`` or ``https://``; the address under which the server, or the application, is mounted.
+        token: Sent as ``Authorization: Bearer``.
+
+    Raises:
+        ConfigurationError: The URL or the token is malformed.
+    """
+    base = _base_of(url)
+    headers = {"accept-encoding": "identity", "user-agent": "carmy-engine"}
+    if token is not None:
+        if not token or token.split() != [token] or not token.isascii():
+            raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
+        headers["authorization"] = f"Bearer {token}"
+    transport = httpx2.AsyncHTTPTransport(
+        verify=base.startswith("https"),  # loading certificates takes longer than many calls
+        limits=httpx2.Limits(
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_SECONDS,
+        ),
+        socket_options=_keep_alive(),
+    )
+    http = httpx2.AsyncClient(transport=transport, headers=headers, trust_env=False)
+    client = HttpClient(http, base)
+    try:
+        yield client
+    finally:
+        client.close()
+        with grace():
+            await http.aclose()
+
+
+class HttpClient:
+    """The client of one server; an executor. Made by `open_http`.
+
+    Each call has a connection to itself while it lasts. Leaving a call's scope closes it, which cancels the call on the
+    server.
+    """
+
+    def __init__(self, http: httpx2.AsyncClient, base: str) -> None:
+        self._http = http
+        self._base = base
+        self._closed = False
+        self._scopes: set[trio.CancelScope] = set()
+        self._catalog: Catalog | None = None
+        self._etag = ""
+
+    def close(self) -> None:
+        """For `open_http`: end all calls, and take no more."""
+        self._closed = True
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one request to its end; see `carmy_engine.abc.Executor.execute`.
+
+        A scope with a deadline round it also limits the execution, by ``timeout_ms``. A request that cannot be sent at
+        all, or that the server refuses as none, gives a result with an empty ``execution_id``.
+
+        A request is sent again if nothing was sent, and if it has a ``request_id`` also when its connection broke: the
+        server then repeats the answer, or says that the outcome is uncertain. Both a few times at most.
+
+        Raises:
+            ClosedError: The server cannot be reached: the tool has not run.
+            OutcomeUnknownError: The connection was lost while the call may have run.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        try:
+            question = Question.of(request)
+        except AgentError as error:
+            await trio.lowlevel.checkpoint()
+            return ExecutionResult(execution_id="", error=error.info)
+        return await self._repeat(
+            lambda: self._ask(question), question.request_id, repeatable=question.request_id is not None
+        )
+
+    @asynccontextmanager
+    async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
+        """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
+
+        Once the stream has begun, it is not begun again.
+
+        Raises:
+            ClosedError: As `execute`.
+            OutcomeUnknownError: As `execute`; from the channel when it happens in the block.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        events = EventBuffer()
+        try:
+            question = Question.of(request)
+        except AgentError as error:
+            result = ExecutionResult(execution_id="", error=error.info)
+            await events.put(ExecutionCompleted(seq=0, execution_id="", tool=request.tool, result=result))
+            yield events
+            return
+        response = await self._repeat(
+            lambda: self._post(question, "text/event-stream"),
+            question.request_id,
+            repeatable=question.request_id is not None,
+        )
+        try:
+            async with trio.open_nursery() as background:
+                background.start_soon(self._pump, response, question, events)
+                try:
+                    yield events
+                finally:
+                    events.stop()
+                    background.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise_single(group)
+        finally:
+            with grace():
+                await response.aclose()
+
+    async def catalog(self) -> Catalog:
+        """The tools that this client's caller may use. Asked for each time, but sent again only when it has changed.
+
+        Raises:
+            ClosedError: The server cannot be reached, or does not answer.
+            AgentError: The server refused.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        try:
+            return await self._repeat(self._get_catalog, None, repeatable=True)
+        except OutcomeUnknownError as error:
+            raise ClosedError(f"{self._base} did not give its catalog: {error.__cause__ or error}") from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the client of {self._base} was used after its block had ended")
+
+    async def _until_closed(self, request_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
+        """Run something that ends when the client is closed.
+
+        Raises:
+            OutcomeUnknownError: The client was closed.
+        """
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._closed:
+                scope.cancel()
+            try:
+                return await run()
+            finally:
+                self._scopes.discard(scope)
+        raise self._unknown("the client was closed", request_id)
+
+    def _unknown(self, why: str, request_id: str | None) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"{self._base}: {why} before the answer came; the call may have run. Send it again with the same request_id to"
+            " learn its outcome",
+            request_id=request_id,
+        )
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], request_id: str | None, *, repeatable: bool) -> T:
+        """Try until there is an answer, as often as that is safe and worth it, or until the client is closed."""
+        return await self._until_closed(
+            request_id, lambda: self._repeat_attempts(attempt, request_id, repeatable=repeatable)
+        )
+
+    async def _repeat_attempts(
+        self, attempt: Callable[[], Awaitable[T]], request_id: str | None, *, repeatable: bool
+    ) -> T:
+        count = 0
+        may_have_run = False
+        while True:
+            count += 1
+            try:
+                answer = await attempt()
+            except Lost as lost:
+                may_have_run |= lost.failure is Failure.LOST
+                wait = next_wait(count, lost.failure, repeatable=repeatable, asked=lost.wait)
+                if wait is None:
+                    if may_have_run:
+                        raise self._unknown(lost.why, request_id) from lost
+                    raise ClosedError(f"{self._base}: {lost.why}; the call was not sent") from lost
+            else:
+                # Only a repeated request can meet its own first attempt.
+                asked = runs_still(answer) if may_have_run and isinstance(answer, ExecutionResult) else None
+                if asked is None:
+                    return answer
+                wait = next_wait(count, Failure.LOST, repeatable=True, asked=asked)
+                if wait is None:
+                    return answer
+            await trio.sleep(wait)
+
+    async def _ask(self, question: Question) -> ExecutionResult:
+        response = await self._post(question, "application/json")
+        body = await self._read(response)
+        return read_answer(self._base, response.status_code, response.headers, body)
+
+    async def _post(self, question: Question, accept: str) -> httpx2.Response:
+        remaining = trio.current_effective_deadline() - trio.current_time()
+        seconds = SILENCE_SECONDS if accept == "text/event-stream" else question.seconds(remaining) + MARGIN_SECONDS
+        return await self._send(
+            "POST",
+            EXECUTE_PATH,
+            {"content-type": "application/json", "accept": accept},
+            seconds,
+            question.body(remaining),
+        )
+
+    async def _get_catalog(self) -> Catalog:
+        headers = {"accept": "application/json"} | ({"if-none-match": self._etag} if self._catalog is not None else {})
+        response = await self._send("GET", CATALOG_PATH, headers, CATALOG_SECONDS)
+        body = await self._read(response)
+        if response.status_code == 304 and self._catalog is not None:
+            return self._catalog
+        if response.status_code != 200:
+            raise AgentError.of(read_error(self._base, response.status_code, response.headers, body))
+        try:
+            found = parse_catalog(body)
+        except AgentError as error:
+            raise ClosedError(f"{self._base} answered with what is no catalog: {error.message}") from None
+        # As it was sent: HTTP carries it without changing a byte.
+        self._catalog = msgspec.structs.replace(found, document=body, version=hashlib.sha256(body).hexdigest())
+        self._etag = response.headers.get("etag", "")
+        return self._catalog
+
+    async def _send(
+        self, method: str, path: str, headers: dict[str, str], seconds: float, content: bytes | None = None
+    ) -> httpx2.Response:
+        """Send a request; give the answer with its body still to come.
+
+        Raises:
+            Lost: There was none.
+        """
+        timeout = httpx2.Timeout(
+            connect=CONNECT_SECONDS,
+            read=None if math.isinf(seconds) else seconds,
+            write=WRITE_SECONDS,
+            pool=CONNECT_SECONDS,
+        )
+        request = self._http.build_request(method, self._base + path, headers=headers, content=content, timeout=timeout)
+        try:
+            return await self._http.send(request, stream=True)
+        except _NOT_SENT as error:
+            raise Lost(Failure.NOT_SENT, f"cannot connect ({_reason(error)})") from error
+        except httpx2.TransportError as error:
+            raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        """The whole body.
+
+        Raises:
+            Lost: The connection broke.
+            ClosedError: It is over the limit.
+        """
+        body = bytearray()
+        try:
+            async with contextlib.aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise Lost(Failure.LOST, f"the answer has more than {MAX_ANSWER_BYTES} bytes", math.inf)
+        except httpx2.TransportError as error:
+            raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
+        finally:
+            with grace():
+                await response.aclose()
+        return bytes(body)
+
+    async def _pump(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+        """Read the events of a stream, until the last one."""
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        pump = self._pump_events if is_stream else self._pump_answer
+        try:
+            await self._until_closed(question.request_id, lambda: pump(response, question, events))
+        except Lost as lost:
+            error = self._unknown(lost.why, question.request_id)
+            error.__cause__ = lost
+            events.fail(error)
+        except (OutcomeUnknownError, ClosedError) as error:
+            events.fail(error)
+
+    async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+        """The answer to something that was no valid request, as the only event."""
+        body = await self._read(response)
+        result = read_answer(self._base, response.status_code, response.headers, body)
+        await events.put(ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=question.tool, result=result))
+
+    async def _pump_events(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+        reader = EventReader(MAX_ANSWER_BYTES)
+        seq = 0
+        is_complete = False
+        try:
+            async with contextlib.aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    for found in reader.feed(chunk):
+                        event = parse_event(found.event, seq, found.data, question.tool)
+                        if event is None:
+                            continue  # of a newer server
+                        seq += 1
+                        await events.put(event)
+                        # Read on to the end of the body, so that the connection can be used again.
+                        is_complete |= isinstance(event, ExecutionCompleted)
+        except httpx2.TransportError as error:
+            if not is_complete:
+                raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
+        except (ValueError, AgentError) as error:
+            raise Lost(Failure.LOST, f"the server sent what is no event ({error})") from error
+        if not is_complete:
+            raise Lost(Failure.LOST, "the stream ended")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
