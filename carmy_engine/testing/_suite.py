@@ -54,7 +54,7 @@ class Check(Generic[S]):
 
 
 class Suite(Generic[S]):
-    """Checks in the order of their declaration."""
+    """Checks in the order of their identifiers."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check[S]] = {}
@@ -72,7 +72,7 @@ class Suite(Generic[S]):
         return declare
 
     def __iter__(self) -> Iterator[Check[S]]:
-        return iter(self._checks.values())
+        return iter(sorted(self._checks.values(), key=lambda check: check.id))
 
     async def run(self, make: Make[S]) -> None:
         """Run every check, each on a subject of its own.

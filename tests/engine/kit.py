@@ -8,30 +8,57 @@ from typing import Any
 
 import trio
 
-from carmy_engine import AgentError, ExecutionRequest, ExecutionResult, tool
+from carmy_engine import AgentError, ExecutionRequest, tool
 from carmy_engine._declare import compile_tool
-from carmy_engine._engine import BoundEngine, Engine, open_engine
+from carmy_engine._engine import Engine, open_engine
+from carmy_engine._model.reservation import Identity, Reservation
 from carmy_engine._settings import Settings
+from carmy_engine.abc import Executor
+from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.testing import RecordingSink, Stage, compile_scripted
+from carmy_engine.testing._probe import Probe
 
 
-class Bench:
-    """An engine with the scripted tools, their stage and a recording sink."""
+class Bench(Probe):
+    """An engine with the scripted tools, reached directly: control costs no executions."""
 
-    def __init__(self, engine: Engine, stage: Stage, sink: RecordingSink) -> None:
+    def __init__(self, engine: Engine, stage: Stage, sink: RecordingSink, store: Any, executor: Executor) -> None:
+        super().__init__(executor)
         self.engine = engine
         self.stage = stage
         self.sink = sink
+        self.store = store
 
-    async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, on: BoundEngine | None = None, **fields: Any
-    ) -> ExecutionResult:
-        return await (on or self.engine).execute(request(name, arguments, **fields))
+    def on(self, executor: Executor) -> Bench:
+        """The same, calling through a bound executor."""
+        return Bench(self.engine, self.stage, self.sink, self.store, executor)
+
+    # Results are looked into in many ways, so the tests take them as they come.
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+        return await super().call(tool, arguments, **fields)
+
+    async def refused(self, code: str, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+        return await super().refused(code, tool, arguments, **fields)
+
+    async def events(self, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+        return await super().events(tool, arguments, **fields)
+
+    def start(self, nursery: trio.Nursery, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+        return super().start(nursery, tool, arguments, **fields)
+
+    async def start_waiting(
+        self, nursery: trio.Nursery, tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any
+    ) -> Any:
+        return await super().start_waiting(nursery, tool, arguments, **fields)
+
+    def of(self, **who: Any) -> Bench:
+        """The same, on somebody's behalf; see `BoundEngine.bind`."""
+        return self.on(self.engine.bind(**who))
 
     async def code(self, name: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> str:
         """The code of the error it ends with; ``ok`` for a success."""
-        result = await self.call(name, arguments, **fields)
-        return "ok" if result.error is None else result.error.code
+        return code(await self.call(name, arguments, **fields))
 
     async def arrived(self, gate: str, calls: int = 1) -> None:
         await self.stage.until(lambda: self.stage.arrived(gate) >= calls)
@@ -39,26 +66,59 @@ class Bench:
     async def left(self, gate: str, calls: int = 1) -> None:
         await self.stage.until(lambda: self.stage.left(gate) >= calls)
 
+    async def open(self, gate: str) -> None:
+        self.stage.open(gate)
+
+    async def effects(self, tag: str, at_least: int = 0) -> int:
+        await self.stage.until(lambda: self.stage.effects(tag) >= at_least)
+        return self.stage.effects(tag)
+
+    async def entry(self, request_id: str, scope: str = "in_process") -> Reservation | None:
+        """What the store holds under an anonymous caller's request_id."""
+        found: Reservation | None = await self.store.get(
+            Identity(principal=None, session=None, scope=scope, request_id=request_id)
+        )
+        return found
+
+    async def state(self, request_id: str) -> str:
+        """The state of that entry; ``free`` without one."""
+        entry = await self.entry(request_id)
+        return "free" if entry is None else entry.state.value
+
     def running_id(self, name: str) -> str:
         """The id of the only running execution of a tool."""
         (found,) = [e.id for e in self.engine._pipeline.inflight.running() if e.tool == name]
         return found
 
+    @property
+    def running(self) -> int:
+        return self.engine.statistics().running
+
 
 @asynccontextmanager
 async def bench(
-    *functions: Callable[..., Any], settings: Settings | None = None, stage: Stage | None = None, **options: Any
+    *functions: Callable[..., Any],
+    settings: Settings | None = None,
+    stage: Stage | None = None,
+    store: Any = None,
+    **options: Any,
 ) -> AsyncIterator[Bench]:
-    """An engine over some functions declared with `tool`, and all scripted tools."""
+    """An engine over some functions declared with `tool`, and all scripted tools. All gates are open afterwards."""
     stage = stage or Stage()
     sink = RecordingSink()
     own = [compile_tool(function, {Stage: stage}) for function in functions]
     options["sinks"] = [*options.get("sinks", ()), sink]
-    async with open_engine([*own, *compile_scripted(stage)], settings=settings, **options) as engine:
-        yield Bench(engine, stage, sink)
+    store = MemoryStore() if store is None else store
+    async with open_engine([*own, *compile_scripted(stage)], settings=settings, store=store, **options) as engine:
+        made = Bench(engine, stage, sink, store, engine)
+        try:
+            yield made
+        finally:
+            for gate in [*made._gates, *stage._arrived]:
+                stage.open(gate)
 
 
-def request(name: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> ExecutionRequest:
+def request(name: str, arguments: Any = None, **fields: Any) -> ExecutionRequest:
     return ExecutionRequest(tool=name, arguments=arguments, **fields)
 
 
@@ -72,7 +132,12 @@ def write(function: Callable[..., Any]) -> Callable[..., Any]:
     return tool(effect="write", parallel_safe=True, register=False)(function)
 
 
-def told(result: ExecutionResult) -> Any:
+def code(result: Any) -> str:
+    """The code of the error; ``ok`` for a success."""
+    return "ok" if result.error is None else str(result.error.code)
+
+
+def told(result: Any) -> Any:
     """The error's details."""
     assert result.error is not None
     return result.error.details
@@ -81,7 +146,7 @@ def told(result: ExecutionResult) -> Any:
 class Refuse:
     """A policy that refuses with a code, and counts how often it was asked."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str = "NO") -> None:
         self.code = code
         self.asked = 0
 
@@ -91,9 +156,3 @@ class Refuse:
 
     def is_listed(self, context: object, spec: object) -> bool:
         return True
-
-
-async def leave(scope: trio.CancelScope, until: Callable[[], Any]) -> None:
-    """Wait for something, then cancel a scope."""
-    await until()
-    scope.cancel()
