@@ -56,7 +56,10 @@ DIRECT = "carmy_http.direct"
 
 
 class Direct(Protocol):
-    """What our own server knows beyond ``receive``. It spares each call a task that waits for the client's end."""
+    """What our own server offers beyond ``receive`` and ``send``.
+
+    It spares each call a task that waits for the client's end, and an answer of one piece the way through ASGI in two.
+    """
 
     def whole_body(self) -> bytes | None:
         """Take the body if all of it is here; None, and nothing taken, otherwise."""
@@ -66,11 +69,15 @@ class Direct(Protocol):
         """Call `gone` when the client goes away: at once if it has. None ends the watch."""
         ...
 
+    async def respond(self, answer: Response, *, head: bool) -> None:
+        """Send a whole answer, without its body if `head`. It must be the only one, and nothing may have been sent."""
+        ...
+
 
 class AsgiRequest(Request):
     """A request whose body and end come through ``receive``."""
 
-    __slots__ = ("_direct", "_ended", "_receive")
+    __slots__ = ("_ended", "_receive", "direct")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         path: str = scope["path"]
@@ -95,10 +102,10 @@ class AsgiRequest(Request):
         )
         self._receive = receive
         self._ended = False
-        self._direct: Direct | None = scope.get("extensions", {}).get(DIRECT)
+        self.direct: Direct | None = scope.get("extensions", {}).get(DIRECT)
 
     def body_at_hand(self) -> bytes | None:
-        body = None if self._direct is None else self._direct.whole_body()
+        body = None if self.direct is None else self.direct.whole_body()
         self._ended = body is not None
         return body
 
@@ -114,7 +121,7 @@ class AsgiRequest(Request):
         return b""
 
     def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
-        return self._watched_by_task() if self._direct is None else _WatchedDirectly(self._direct)
+        return self._watched_by_task() if self.direct is None else _WatchedDirectly(self.direct)
 
     @asynccontextmanager
     async def _watched_by_task(self) -> AsyncIterator[trio.CancelScope]:
@@ -160,9 +167,13 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         answer = await endpoints.answer(request)
     except Disconnected:
         return
+    head = request.method == "HEAD"
+    if request.direct is not None and isinstance(answer, Response):
+        await request.direct.respond(answer, head=head)
+        return
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     if isinstance(answer, Response):
-        body = b"" if scope["method"] == "HEAD" else answer.body
+        body = b"" if head else answer.body
         await send({"type": "http.response.body", "body": body})
         return
 

@@ -39,6 +39,7 @@ from ._connection import Connection
 from ._errors import error_body
 from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
 from ._inbox import Inbox
+from ._message import Response as Answer
 
 log = logging.getLogger("carmy_http")
 
@@ -47,6 +48,11 @@ MAX_PIPELINED_BYTES = 64 * 1024
 
 MAX_BODY_CHUNKS = 16 * 1024
 """Of one request. Each costs the parser far more than its bytes: a million of them would hold the event loop for seconds."""
+
+
+_ANSWER = h11.Response(status_code=200, headers=[("content-length", "0")])
+_LAST_ANSWER = h11.Response(status_code=200, headers=[("content-length", "0"), ("connection", "close")])
+_END = h11.EndOfMessage()
 
 
 class _Tasks:
@@ -58,11 +64,12 @@ class _Tasks:
         self.inbox: Inbox | None = None
         self.expects_continue = False
         self.send_continue: Callable[[], Awaitable[None]]
+        self.respond: Callable[[Answer, bool], Awaitable[None]]
 
     async def spawn_app(
         self, _app: Any, _config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
-        inbox = self.inbox = Inbox()
+        inbox = self.inbox = Inbox(self.respond)
         if not self.expects_continue:
             scope["extensions"][DIRECT] = inbox
         self._nursery.start_soon(self._run, scope, inbox, send, self.expects_continue)
@@ -112,6 +119,7 @@ class Protocol(H11Protocol):
             send=self._on_event,
         )
         tasks.send_continue = self.send_continue
+        tasks.respond = self.respond
         self._tasks = tasks
         self._link = link
         self._head = bytearray()
@@ -245,6 +253,26 @@ class Protocol(H11Protocol):
             await self._flush(self._encode(h11.Data(data=event.data)))
         elif isinstance(event, EndBody):
             await self._flush(self._encode(h11.EndOfMessage()))
+
+    async def respond(self, answer: Answer, head: bool) -> None:
+        """Write a whole answer at once; see `Direct`.
+
+        The parser only learns that there was an answer, and says whether the connection ends with it: putting headers
+        through its checks would cost more than everything else here, and ours need none.
+        """
+        if self._refused:
+            return
+        ends = self._link.draining or self.connection.their_state is h11.SEND_BODY
+        told = self._encode(_LAST_ANSWER if ends else _ANSWER)
+        self._encode(_END)
+        lines = [b"HTTP/1.1 %d \r\n" % answer.status]
+        lines += [b"%b: %b\r\n" % header for header in answer.headers]
+        lines.append(b"date: %b\r\n" % _date())
+        lines.append(b"connection: close\r\n\r\n" if b"close" in told else b"\r\n")
+        if not head:
+            lines.append(answer.body)
+        await self._link.write(b"".join(lines))
+        await self._maybe_recycle()
 
     def _encode(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> bytes:
         try:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 
 from ._asgi import Message
+from ._message import Response
 
 MAX_UNREAD_BYTES = 256 * 1024
 """Of a body that the application has not taken yet; the client is made to wait beyond it."""
 
 
 class Inbox:
-    """A bounded queue of ASGI messages whose end never blocks anybody."""
+    """A bounded queue of ASGI messages whose end never blocks anybody.
 
-    def __init__(self) -> None:
+    Args:
+        respond: What sends a whole answer to the request.
+    """
+
+    def __init__(self, respond: Callable[[Response, bool], Awaitable[None]]) -> None:
+        self._respond = respond
         self.gone = False
         self._abandoned = False
         self._messages: deque[dict[str, Any]] = deque()
@@ -75,6 +81,10 @@ class Inbox:
         self._on_gone = gone
         if self.gone and gone is not None:
             gone()
+
+    async def respond(self, answer: Response, *, head: bool) -> None:
+        """See `Direct`."""
+        await self._respond(answer, head)
 
     async def receive(self) -> Message:
         """The application's ``receive``."""
