@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
+import linecache
 import re
-import textwrap
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,10 +72,40 @@ def _parameters(text: str) -> dict[str, str]:
 def _attribute_docstrings(cls: type[Any]) -> dict[str, str]:
     """The strings that stand under the fields of a class, if its source is there."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError, SyntaxError):
-        return {}  # made at run time, or typed into a shell
-    body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
+        file = inspect.getsourcefile(cls)
+    except TypeError:
+        return {}  # built in, or made at run time
+    module = sys.modules.get(cls.__module__)
+    lines = linecache.getlines(file, module.__dict__ if module is not None else None) if file is not None else []
+    return _texts_in("".join(lines)).get(cls.__qualname__, {})
+
+
+@functools.lru_cache(maxsize=32)
+def _texts_in(source: str) -> dict[str, dict[str, str]]:
+    """The texts of the fields of every class in a file, by qualified name.
+
+    A file is parsed once and not once per class, which would be a second of start-up for a file with many models.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    pending: list[tuple[str, ast.AST]] = [("", tree)]
+    while pending:
+        prefix, parent = pending.pop()
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.ClassDef):
+                found[prefix + node.name] = _texts_of(node.body)
+                pending.append((f"{prefix}{node.name}.", node))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                pending.append((f"{prefix}{node.name}.<locals>.", node))
+            elif isinstance(node, ast.stmt):
+                pending.append((prefix, node))
+    return found
+
+
+def _texts_of(body: list[ast.stmt]) -> dict[str, str]:
     found: dict[str, str] = {}
     for field, text in itertools.pairwise(body):
         if (
