@@ -94,11 +94,10 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
     published: Node | None = None
     if plan.input is None:
         root: Node = object_of(strict.fields)
-        descriptions = _docstrings.arguments_of(function)
     else:
         root = strict.fields[plan.input]["schema"]
         published = types.fields[plan.input]["schema"]
-        descriptions = {}
+    descriptions = _docstrings.arguments_of(function)
     schema = input_schema(types, published, _under_wire_names(types, descriptions))
     try:
         # Nested models bring prebuilt validators, which know nothing of the rewriting.
@@ -118,10 +117,8 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
 def _under_wire_names(types: Types, descriptions: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, text in descriptions.items():
-        field = types.fields.get(name)
-        if field is not None:
-            alias = field.get("validation_alias", name)
-            found[alias if isinstance(alias, str) else name] = text
+        alias = types.fields.get(name, {}).get("validation_alias", name)
+        found[alias if isinstance(alias, str) else name] = text
     return found
 
 

@@ -150,7 +150,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
     Raises:
         DeclarationError: See `tool`.
     """
-    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+    if not inspect.isfunction(function):
         instead = "Decorate a function; for full control pass an object with 'spec' and 'execute' to App.add."
         raise refuse(function, "it is not a function", instead)
     checked = _checked_attributes(function, attributes)

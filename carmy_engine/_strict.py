@@ -97,6 +97,22 @@ class Labelled(Rewriter):
 class Strict(Labelled):
     """From what pydantic made of a type to what validates it in JSON."""
 
+    def __init__(self, types: Types) -> None:
+        super().__init__(types)
+        self._marked = False
+        """The object around is marked strict by its author, and stays as strict as that."""
+
+    def parts(self, node: Node) -> Node:
+        """A copy of the node with its parts rewritten."""
+        if node["type"] not in ("model", "dataclass", "typed-dict"):
+            return super().parts(node)
+        config: Node = node.get("config") or {}
+        before, self._marked = self._marked, config.get("strict") is True
+        try:
+            return super().parts(node)
+        finally:
+            self._marked = before
+
     # --- leaves
 
     def _strict(self, node: Node) -> Node:
@@ -108,7 +124,9 @@ class Strict(Labelled):
         return {"strict": True, **node, "allow_inf_nan": False}
 
     def on_int(self, node: Node) -> Node:
-        return node if "strict" in node else _then(_integer(), node)
+        if "strict" in node or self._marked:
+            return self._strict(node)
+        return _then(_integer(), node)
 
     def _iso(self, node: Node) -> Node:
         if node.get("strict") is False:

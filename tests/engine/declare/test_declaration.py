@@ -157,6 +157,9 @@ def no_return(a: int): ...
 def no_annotation(a) -> None: ...
 
 
+def method(self) -> None: ...
+
+
 def star(*values: int) -> None: ...
 
 
@@ -206,6 +209,7 @@ async def async_generator() -> AsyncIterator[int]:
     [
         (no_return, "no return annotation"),
         (no_annotation, "parameter 'a' has no annotation. Annotate it, such as 'a: str'"),
+        (method, "it is a method: nobody could pass 'self'. Write a function"),
         (star, "Take a list: 'values: list[str]'"),
         (keywords, "'**values'"),
         (positional, "'a' is positional-only"),

@@ -107,6 +107,13 @@ def test_without_a_near_name_all_names_are_given(take: Taker) -> None:
         (list[Cat] | str, '[{"kind":"cat","name":3}]', "argument 'x[0].name' must be a string"),
         (int | str | None, "[]", "argument 'x' must be an integer or a string"),
         (Cat | int, "true", "argument 'x' must be an object or an integer"),
+        # unions inside unions keep the whole path
+        (
+            dict[str, list[Cat | Dog] | int],
+            '{"k":[{"kind":"cat","name":1}]}',
+            "argument 'x.k[0].name' must be a string",
+        ),
+        (list[list[int | str] | int], "[[1.5]]", "argument 'x[0][0]' must be an integer or a string"),
         # not told apart at all
         (Line | Order, "{}", "argument 'x' fits none of its 2 forms"),
     ],

@@ -211,6 +211,48 @@ def test_a_field_marked_strict_stays_as_it_was_marked(take: Taker) -> None:
     assert take(Annotated[int, Field(strict=False)], '"30"') == 30
 
 
+def test_a_model_marked_strict_stays_strict(take: Taker) -> None:
+    """``ConfigDict(strict=True)`` holds for the model's own fields; a model inside it has its own configuration."""
+
+    class Inner(BaseModel):
+        a: int
+
+    class Outer(BaseModel):
+        model_config = ConfigDict(strict=True)
+        a: int
+        inner: Inner | None = None
+
+    assert take.refused(Outer, '{"a":1.0}', whole=True) == "argument 'a' must be an integer"
+    assert take.whole(Outer, '{"a":1,"inner":{"a":1.0}}') == Outer(a=1, inner=Inner(a=1))
+
+
+@pytest.mark.parametrize(
+    "name", ["self_", "type", "fields", "schema", "copy", "model_config", "_x", "__y", "json", "choices"]
+)
+def test_any_name_is_a_name(name: str) -> None:
+    """No parameter name means anything to the machinery underneath."""
+    compiled = taking_tool(int, 3, name)
+    assert compiled.parse(b'{"%s":4}' % name.encode()) == {name: 4}
+    assert compiled.spec.input_schema["properties"] == {name: {"type": "integer", "default": 3}}
+
+
+@pytest.mark.parametrize("annotation", [int, float, str, Any, Decimal])
+def test_numbers_nobody_can_read(annotation: Any) -> None:
+    """A number of thousands of digits is refused, not a crash."""
+    with pytest.raises(AgentError) as caught:
+        taking_tool(annotation).parse(b'{"x":' + b"1" * 5000 + b"}")
+    assert caught.value.code == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("depth", [1_000, 20_000, 100_000])
+def test_deep_nesting(depth: int) -> None:
+    """Arguments nested beyond any limit are refused in known and in unknown names, never a RecursionError."""
+    for name in ("x", "y"):
+        with pytest.raises(AgentError) as caught:
+            taking_tool(Any).parse(b'{"%s":%s%s}' % (name.encode(), b"[" * depth, b"]" * depth))
+        assert caught.value.code == "INVALID_REQUEST"
+
+
 @pytest.mark.parametrize("text", ["", "null", " \n null "])
 def test_arguments_that_are_null(take: Taker, text: str) -> None:
     """Arguments of null mean an empty object."""
