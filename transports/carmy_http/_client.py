@@ -355,16 +355,13 @@ class HttpClient:
         """
         body = bytearray()
         try:
-            async with contextlib.aclosing(response.aiter_raw()) as chunks:
+            async with _chunks_of(response) as chunks:
                 async for chunk in chunks:
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         raise Lost(Failure.LOST, f"the answer has more than {MAX_ANSWER_BYTES} bytes", math.inf)
         except httpx2.TransportError as error:
             raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
-        finally:
-            with grace():
-                await response.aclose()
         return bytes(body)
 
     async def _pump(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
@@ -391,7 +388,7 @@ class HttpClient:
         seq = 0
         is_complete = False
         try:
-            async with contextlib.aclosing(response.aiter_raw()) as chunks:
+            async with _chunks_of(response) as chunks:
                 async for chunk in chunks:
                     for found in reader.feed(chunk):
                         event = parse_event(found.event, seq, found.data, question.tool)
@@ -408,6 +405,21 @@ class HttpClient:
             raise Lost(Failure.LOST, f"the server sent what is no event ({error})") from error
         if not is_complete:
             raise Lost(Failure.LOST, "the stream ended")
+
+
+@asynccontextmanager
+async def _chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The body of an answer, piece by piece, for the length of a block. Then the answer is closed."""
+    chunks = response.aiter_raw()
+    try:
+        yield chunks
+    finally:
+        with grace(), contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
+            await response.aclose()
+            # The library nests generators. Closing the outermost one leaves the others to the garbage collector, so all of
+            # them are run to their end, which the closed connection gives them.
+            async for _ in chunks:
+                pass
 
 
 def _reason(error: Exception) -> str:

@@ -24,6 +24,9 @@ FIRST_WAIT_SECONDS = 0.2
 MAX_WAIT_SECONDS = 10.0
 """A wait that a server asks for and that is longer is left to the caller, who knows better whether to wait."""
 
+_NO_ARGUMENTS = msgspec.Raw(b"null")
+"""Means ``{}``, as a missing field does; this very object is left out."""
+
 _OVERLOADED = {429, 502, 503, 504}
 
 
@@ -38,7 +41,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     tool: str
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    arguments: msgspec.Raw = _NO_ARGUMENTS
     request_id: str | None = None
     timeout_ms: float | None = None
 
@@ -50,18 +53,20 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             AgentError: It cannot be sent: what a server would say of it, said here.
         """
         arguments = request.arguments
-        if isinstance(arguments, msgspec.Raw):
+        if arguments is None:
+            arguments = _NO_ARGUMENTS
+        elif isinstance(arguments, msgspec.Raw):
             raw = bytes(arguments)
             check_json(raw)
             decode(raw)
         else:
-            raw = b"null" if arguments is None else encode_arguments(arguments)
+            arguments = msgspec.Raw(encode_arguments(arguments))
         if request.metadata is not None:
             raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
         timeout_ms = request.timeout_ms
         if timeout_ms is not None and not math.isfinite(timeout_ms):
             raise invalid_request("timeout_ms must be a positive number")
-        found = cls(tool=request.tool, arguments=msgspec.Raw(raw), request_id=request.request_id, timeout_ms=timeout_ms)
+        found = cls(tool=request.tool, arguments=arguments, request_id=request.request_id, timeout_ms=timeout_ms)
         if (size := len(found.body(math.inf))) > MAX_BODY_BYTES:
             raise AgentError.standard(
                 "PAYLOAD_TOO_LARGE",
