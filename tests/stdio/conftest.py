@@ -64,6 +64,18 @@ NOISY = r'''
         """What a child process has."""
         return subprocess.run(["ls", "/proc/self/fd"], check=True, stdout=-1, text=True).stdout.split()
 
+    @app.tool(effect="none", parallel_safe=True)
+    def fork() -> int:
+        """Let a copy of this process print and exit; count the descriptors above the usual ones that it has."""
+        source, sink = os.pipe()
+        if (pid := os.fork()) == 0:
+            print("noise: fork", flush=True)
+            os.write(sink, str(sum(1 for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}") and
+                                   "pipe" in os.readlink(f"/proc/self/fd/{fd}") and 64 <= int(fd) < 66)).encode())
+            sys.exit(0)
+        os.waitpid(pid, 0)
+        return int(os.read(source, 10))
+
     @app.tool(effect="write", parallel_safe=True)
     async def hold(marker: str) -> str:
         """Say that it runs, and go on for ever."""

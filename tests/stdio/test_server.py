@@ -55,6 +55,19 @@ async def test_child_processes_inherit_nothing(noisy: Path) -> None:
         assert (await found.receive())["result"]["data"] == ["0", "1", "2", "3"]
 
 
+async def test_copies_of_the_process(noisy: Path) -> None:
+    """A forked copy has none of the protocol's descriptors, prints to standard error, and exits without waiting."""
+    async with peer(noisy) as found:
+        await found.receive()
+        await found.call(1, "fork")
+        assert (await found.receive())["result"]["data"] == 0
+        assert (await found.ask(id=2, op="ping"))["id"] == 2
+        await found.end()
+        assert await found.exit_code() == 0
+        assert await found.rest() == []
+    assert b"noise: fork" in found.said
+
+
 async def test_twenty_calls_and_the_end_of_input(noisy: Path) -> None:
     """All calls of one write, the last one without its line's end, are answered before the process exits with 0."""
     async with peer(noisy) as found:

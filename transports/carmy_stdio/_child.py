@@ -61,14 +61,25 @@ class Child:
         except trio.BrokenResourceError:
             data = b""
         if not data:
-            with trio.move_on_after(LAST_WORDS_SECONDS):
-                await self._process.wait()
-                await self._said_all.wait()
+            await self._hear_out()
         return data
 
     async def send_all(self, data: bytes) -> None:
-        """Write to its standard input."""
-        await self._in.send_all(data)
+        """Write to its standard input.
+
+        Raises:
+            trio.BrokenResourceError: It no longer reads; its last words have been heard, if it has ended.
+        """
+        try:
+            await self._in.send_all(data)
+        except trio.BrokenResourceError:
+            await self._hear_out()
+            raise
+
+    async def _hear_out(self) -> None:
+        with trio.move_on_after(LAST_WORDS_SECONDS):
+            await self._process.wait()
+            await self._said_all.wait()
 
     def last_words(self) -> str:
         """How it ended, if it has, and the end of what it said on standard error."""

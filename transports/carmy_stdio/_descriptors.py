@@ -8,11 +8,11 @@ import functools
 import os
 import stat
 import sys
-import threading
 
 from carmy_engine import ConfigurationError
 
 from ._pump import pump_stderr
+from ._turns import Turns
 
 FIRST_DESCRIPTOR = 64
 """The protocol's descriptors are at least this: away from the numbers that programs close, or duplicate onto, by habit."""
@@ -24,15 +24,14 @@ class Descriptors:
     Attributes:
         input: A descriptor to read from.
         output: A descriptor to write to.
-        lock: Held for each whole message. Where standard output and standard error are one pipe, whoever writes to the other
-            one holds it as well: the kernel keeps only short writes in one piece.
+        turns: Of those who write to the output. If it is the same pipe as standard error, they are shared with that.
         parent: The process that started this one.
     """
 
-    def __init__(self, input: int, output: int, lock: threading.Lock, parent: int) -> None:  # noqa: A002 - its name
+    def __init__(self, input: int, output: int, turns: Turns, parent: int) -> None:  # noqa: A002 - its name
         self.input = input
         self.output = output
-        self.lock = lock
+        self.turns = turns
         self.parent = parent
 
 
@@ -58,21 +57,29 @@ def claim() -> Descriptors:
     if error_kind is None:
         os.dup2(nowhere, 2)
     taken_in = nowhere if _kind(0) is None else 0
-    lock = threading.Lock()
-    claimed = Descriptors(_away(taken_in), _away(1), lock, parent)
+    turns = Turns()
+    claimed = Descriptors(_away(taken_in), _away(1), turns, parent)
     if nowhere != 0:
         os.dup2(nowhere, 0)
     if nowhere > 2:
         os.close(nowhere)
     if error_kind is not None and (stat.S_ISFIFO(error_kind.st_mode) or stat.S_ISSOCK(error_kind.st_mode)):
         same = (error_kind.st_dev, error_kind.st_ino) == (output_kind.st_dev, output_kind.st_ino)
-        pump_stderr(_away(2), lock if same else threading.Lock())
+        pump_stderr(_away(2), turns if same else None)
     else:
         os.dup2(2, 1)
+    # Programs that a tool starts do not get them anyway; copies of this process (`multiprocessing`) would.
+    os.register_at_fork(after_in_child=functools.partial(_close, claimed))
     if sys.stdout is not None:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
     return claimed
+
+
+def _close(claimed: Descriptors) -> None:
+    for descriptor in (claimed.input, claimed.output):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 def _kind(descriptor: int) -> os.stat_result | None:

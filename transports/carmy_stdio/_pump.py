@@ -18,14 +18,22 @@ import threading
 import time
 from collections import deque
 
+from ._turns import Turns
+
 MAX_PENDING_BYTES = 4 * 1024 * 1024
 """Waiting for the reader of standard error. Beyond it, a reader that makes no progress loses what comes next."""
 
 PATIENCE_SECONDS = 0.25
 """How long the first writer beyond that waits for the reader to make progress."""
 
+LINE_SECONDS = 0.05
+"""How long the beginning of a line waits for its end, where frames may come between."""
+
 EXIT_SECONDS = 1.0
-"""At the end of the process, for what is still on its way."""
+"""At the end of the process, for a reader of what is still on its way to make progress."""
+
+MAX_EXIT_SECONDS = 10.0
+"""For all of it."""
 
 PIPE_BYTES = 1024 * 1024
 """Of our own pipe: what C code may write at once while it keeps Python's threads from running."""
@@ -33,35 +41,39 @@ PIPE_BYTES = 1024 * 1024
 _CHUNK = 65536
 
 
-def pump_stderr(real: int, lock: threading.Lock) -> None:
+def pump_stderr(real: int, shared: Turns | None) -> None:
     """Let descriptors 1 and 2 lead to `real` by way of a pipe that is always emptied. For the rest of the process's life.
 
     Args:
         real: A descriptor of the real standard error. Owned from now on.
-        lock: Held for each write to it.
+        shared: With the protocol's writer, if its pipe is the same. Then whole lines are written where possible.
     """
     source, sink = os.pipe()
     with contextlib.suppress(OSError):  # more than the system allows a user; the default does as well
         fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    pump = _Pump(source, real, lock)
+    pump = _Pump(source, real, shared)
     os.dup2(sink, 2)
     os.dup2(sink, 1)
     os.close(sink)
     pump.start()
     atexit.register(pump.finish)
+    # A copy of this process has no pump of its own, and this one's locks may be held there for ever.
+    os.register_at_fork(after_in_child=lambda: atexit.unregister(pump.finish))
 
 
 class _Pump:
-    def __init__(self, source: int, real: int, lock: threading.Lock) -> None:
+    def __init__(self, source: int, real: int, shared: Turns | None) -> None:
         self._source = source
         self._real = real
-        self._lock = lock
+        self._whole_lines = shared is not None
+        self._turns = shared or Turns()
         self._changed = threading.Condition()
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._dropped = 0
         self._patient = True
         self._broken = False
+        self._written = 0
 
     def start(self) -> None:
         """Daemon threads: neither a reader nor a child process that keeps the pipe open can hold the process."""
@@ -93,15 +105,17 @@ class _Pump:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._chunks)
-                data = self._chunks[0]
+                data = self._next()
             try:
-                with self._lock:
+                with self._turns.lock:
+                    self._turns.at_line_start = data.endswith(b"\n")
                     self._write_all(data)
             except OSError:
                 self._broken = True  # nobody reads it any more, and that is no reason to stop
             with self._changed:
                 self._chunks.popleft()
                 self._size -= len(data)
+                self._written += 1
                 self._patient = True
                 if self._dropped and not self._broken:
                     note = f"\ncarmy: {self._dropped} bytes of standard error were dropped: its reader was too slow\n"
@@ -109,6 +123,18 @@ class _Pump:
                     self._chunks.append(note.encode())
                     self._size += len(note)
                 self._changed.notify_all()
+
+    def _next(self) -> bytes:
+        """The first chunk; where others write to the same pipe, without the beginning of a line that soon goes on."""
+        data = self._chunks[0]
+        cut = data.rfind(b"\n") + 1
+        if self._whole_lines and 0 < cut < len(data):
+            if self._changed.wait_for(lambda: len(self._chunks) > 1, LINE_SECONDS):
+                self._chunks[1] = data[cut:] + self._chunks[1]
+            else:
+                self._chunks.append(data[cut:])
+            data = self._chunks[0] = data[:cut]
+        return data
 
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
@@ -121,10 +147,13 @@ class _Pump:
             if stream is not None:
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-        end = time.monotonic() + EXIT_SECONDS
+        now = time.monotonic()
+        end, latest, seen = now + EXIT_SECONDS, now + MAX_EXIT_SECONDS, self._written
         with self._changed:
-            while (self._chunks or self._in_pipe()) and time.monotonic() < end:
+            while (self._chunks or self._in_pipe()) and time.monotonic() < min(end, latest):
                 self._changed.wait(0.01)
+                if self._written != seen:
+                    end, seen = time.monotonic() + EXIT_SECONDS, self._written
             stuck = bool(self._chunks)
         if stuck or self._broken:
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -48,7 +48,7 @@ class _Stdio:
         """
         descriptors = claim()
         reader = ThreadReader(descriptors.input)
-        writer = ThreadWriter(descriptors.output, descriptors.lock)
+        writer = ThreadWriter(descriptors.output, descriptors.turns)
         channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)

@@ -14,6 +14,8 @@ from collections import deque
 
 import trio
 
+from ._turns import Turns
+
 CHUNK_BYTES = 65536
 """Of one read: what a pipe holds."""
 
@@ -70,12 +72,12 @@ class ThreadWriter:
 
     Args:
         descriptor: What to write to.
-        lock: Held for each message.
+        turns: With others who write to the same open file.
     """
 
-    def __init__(self, descriptor: int, lock: threading.Lock) -> None:
+    def __init__(self, descriptor: int, turns: Turns) -> None:
         self._descriptor = descriptor
-        self._lock = lock
+        self._turns = turns
         self._token = trio.lowlevel.current_trio_token()
         self._jobs: queue.SimpleQueue[tuple[bytes, _Written]] = queue.SimpleQueue()
         self._broken = False
@@ -106,8 +108,10 @@ class ThreadWriter:
             while True:
                 data, written = self._jobs.get()
                 try:
-                    with self._lock:
-                        view = memoryview(data)
+                    with self._turns.lock:
+                        # Somebody's unfinished line; readers ignore the blank one that this may make.
+                        view = memoryview(data if self._turns.at_line_start else b"\n" + data)
+                        self._turns.at_line_start = True  # as every message leaves it
                         while view:
                             view = view[os.write(self._descriptor, view) :]
                 except OSError:
