@@ -65,9 +65,9 @@ class Connection:
         stream: The socket. Closed at the end of `run`.
         speak: Makes the speaker; its tasks go into the nursery.
         header_seconds: For the head of a request.
+        is_draining: Whether the server is going away, so that the next answer is the last one.
 
     Attributes:
-        draining: The server is going away, so the next answer is the last one.
         client: The client's address.
         server: Ours.
     """
@@ -77,8 +77,9 @@ class Connection:
         stream: trio.SocketStream,
         speak: Callable[[Connection, trio.Nursery], Speaker],
         header_seconds: float,
+        is_draining: Callable[[], bool],
     ) -> None:
-        self.draining = False
+        self.is_draining = is_draining
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self._stream = stream
@@ -211,7 +212,6 @@ class Connection:
 
     def drain(self) -> None:
         """The server is going away: close as soon as no answer is owed."""
-        self.draining = True
         if self._speaker is not None and self._speaker.is_idle:
             self._idle_at_end = True  # no answer is on its way that closing could cut off
             self.finish()

@@ -243,7 +243,7 @@ class Protocol(H11Protocol):
             return
         elif isinstance(event, Response):
             headers = [*event.headers, (b"date", _date())]
-            if self._link.draining or self.connection.their_state is h11.SEND_BODY:
+            if self._link.is_draining() or self.connection.their_state is h11.SEND_BODY:
                 # The rest of this body will not be read, or the server is going away.
                 headers.append((b"connection", b"close"))
             self._held = self._encode(h11.Response(headers=headers, status_code=event.status_code))
@@ -262,7 +262,7 @@ class Protocol(H11Protocol):
         """
         if self._refused:
             return
-        ends = self._link.draining or self.connection.their_state is h11.SEND_BODY
+        ends = self._link.is_draining() or self.connection.their_state is h11.SEND_BODY
         told = self._encode(_LAST_ANSWER if ends else _ANSWER)
         self._encode(_END)
         lines = [b"HTTP/1.1 %d \r\n" % answer.status]
@@ -291,7 +291,7 @@ class Protocol(H11Protocol):
     async def _maybe_recycle(self) -> None:
         await self._close_stream()
         connection = self.connection
-        if self._link.draining or connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+        if self._link.is_draining() or connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             self._link.finish()
             return
         self._head = bytearray(connection.trailing_data[0])
@@ -313,12 +313,15 @@ class Protocol(H11Protocol):
             self._link.finish()
 
 
-def connector(app: AsgiApplication, header_seconds: float) -> Callable[[trio.SocketStream], Connection]:
+def connector(
+    app: AsgiApplication, header_seconds: float, is_draining: Callable[[], bool] = bool
+) -> Callable[[trio.SocketStream], Connection]:
     """What makes a connection of an accepted stream.
 
     Args:
         app: The ASGI application that answers.
         header_seconds: For the head of a request.
+        is_draining: Whether the server is going away; never, unless given.
     """
     config = _config()
 
@@ -326,7 +329,7 @@ def connector(app: AsgiApplication, header_seconds: float) -> Callable[[trio.Soc
         return Protocol(config, _Tasks(nursery, app), link)
 
     def connect(stream: trio.SocketStream) -> Connection:
-        return Connection(stream, speak, header_seconds)
+        return Connection(stream, speak, header_seconds, is_draining)
 
     return connect
 

@@ -55,7 +55,7 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
     if settings.http.server == "native":
         raise ConfigurationError("http.server = 'native': that front end is not part of this version; use 'hypercorn'")
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
-    connect = connector(application(engine), settings.http.header_timeout_secs)
+    connect = connector(application(engine), settings.http.header_timeout_secs, engine.stopping.is_set)
     server = Server(connect, settings.http.max_connections)
     line = f"http listening on http://{address_of(listeners[0])}"
     await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
