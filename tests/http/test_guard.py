@@ -187,4 +187,5 @@ async def test_routes() -> None:
             assert (wrong.status, wrong.code, wrong.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", allow)
         options = await server.get("/agent/execute", method="OPTIONS")
         assert (options.status, options.headers["allow"]) == (204, "OPTIONS, POST")
-        assert (await server.get("*", method="OPTIONS")).status == 204
+        everything = await server.get("*", method="OPTIONS")
+        assert (everything.status, everything.headers["cache-control"]) == (204, "no-store")

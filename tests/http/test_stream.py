@@ -156,3 +156,19 @@ async def test_a_large_answer_reaches_a_slow_reader(monkeypatch: pytest.MonkeyPa
 def test_one_line() -> None:
     """Line ends between the tokens of a document become spaces."""
     assert _sse._one_line(b'{\r\n"a": 1\n}') == b'{  "a": 1 }'
+
+
+async def test_http_1_0() -> None:
+    """A client of HTTP/1.0 gets the same events, up to the connection's end."""
+    body = b'{"tool":"echo"}'
+    async with serving(echo) as server, server.client() as client:
+        head = (
+            f"POST /agent/execute HTTP/1.0\r\nhost: localhost\r\naccept: text/event-stream\r\ncontent-type: {JSON}\r\n"
+        )
+        await client.send(head.encode() + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        status, headers = await client.head()
+        assert (status, "transfer-encoding" in headers) == (200, False)
+        received = client.buffer
+        while data := await client.stream.receive_some(65536):
+            received += data
+    assert [kind for kind, _, _ in parse(received)][-1] == "execution.completed"

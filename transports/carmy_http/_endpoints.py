@@ -11,7 +11,7 @@ from carmy_engine.errors import AgentError, ClosedError
 from . import _discovery, _execute, _executions, _health
 from ._errors import Refusal, error_response, fault_response
 from ._guard import SECURITY_HEADERS, Guard
-from ._message import Answer, Disconnected, HeaderList, Request, Response
+from ._message import NO_STORE, Answer, Disconnected, HeaderList, Request, Response
 
 Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
 OpenHandler = Callable[["Endpoints"], Awaitable[Answer]]
@@ -153,7 +153,7 @@ class Endpoints:
 
     def _no_route(self, request: Request) -> Response:
         if request.method == "OPTIONS" and request.path == "*":
-            return Response(204, [(b"allow", b"DELETE, GET, HEAD, OPTIONS, POST")])
+            return Response(204, [NO_STORE, (b"allow", b"DELETE, GET, HEAD, OPTIONS, POST")])
         raise AgentError.standard(
             "ROUTE_NOT_FOUND",
             "there is nothing at this address",
@@ -162,7 +162,7 @@ class Endpoints:
 
     def _other_method(self, request: Request, route: Route) -> Response:
         if request.method == "OPTIONS":
-            return Response(204, [(b"allow", route.allow)])
+            return Response(204, [NO_STORE, (b"allow", route.allow)])
         raise Refusal(
             AgentError.standard("METHOD_NOT_ALLOWED", f"this address answers to {route.allow.decode()} only"),
             headers=[(b"allow", route.allow)],

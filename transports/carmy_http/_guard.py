@@ -18,7 +18,7 @@ from carmy_engine.abc import Authenticator, Credentials
 from carmy_engine.errors import AgentError
 
 from ._errors import Refusal
-from ._message import HeaderList, Request, Response
+from ._message import NO_STORE, HeaderList, Request, Response
 
 AUTHENTICATION_SECONDS = 10.0
 """For an asynchronous authenticator. Callers wait for it before anything else happens, so it must not hang."""
@@ -33,6 +33,7 @@ _EXPOSED = (
     b"ETag, Retry-After, Idempotent-Replayed, WWW-Authenticate, Allow",
 )
 _PREFLIGHT: HeaderList = (
+    NO_STORE,
     (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS"),
     (
         b"access-control-allow-headers",
