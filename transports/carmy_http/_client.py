@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import math
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -32,13 +29,8 @@ from carmy_wire.driver._events import EventBuffer
 from carmy_wire.protocol import EventReader, parse_catalog, parse_event
 
 from ._client_decide import Failure, Lost, Question, next_wait, read_answer, read_error, runs_still
+from ._client_exchange import MAX_ANSWER_BYTES, chunks_of, connections, read, send
 from ._discovery import CATALOG_PATH, EXECUTE_PATH
-
-CONNECT_SECONDS = 10.0
-"""For a connection. A server that is there takes it at once."""
-
-WRITE_SECONDS = 30.0
-"""Without the server taking anything of a request."""
 
 MARGIN_SECONDS = 10.0
 """Beyond the time that the server may take, until a silent connection counts as lost: it lets tools clean up."""
@@ -49,37 +41,7 @@ CATALOG_SECONDS = 30.0
 SILENCE_SECONDS = 60.0
 """On a stream of events: the server says at least every 15 seconds that it lives."""
 
-MAX_CONNECTIONS = 1000
-"""At one time; as many executions as a server runs by default. Each call has a connection to itself."""
-
-MAX_IDLE_CONNECTIONS = 20
-"""Kept for the next calls."""
-
-IDLE_SECONDS = 30.0
-"""For keeping them; less than servers do, so that a call does not meet a connection that is being closed."""
-
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of one answer. The largest outputs that tools are allowed by default have an eighth of it."""
-
-_NOT_SENT = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.LocalProtocolError,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-    httpx2.UnsupportedProtocol,
-)
-
 T = TypeVar("T")
-
-
-def _keep_alive() -> list[tuple[int, int, int]]:
-    """Socket options that find a dead link within about a minute, however long a call is silent."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):  # not everywhere
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
 
 
 def _base_of(url: str) -> str:
@@ -110,21 +72,7 @@ async def open_http(url: str, *, token: str | None = None) -> AsyncIterator[Http
         ConfigurationError: The URL or the token is malformed.
     """
     base = _base_of(url)
-    headers = {"accept-encoding": "identity", "user-agent": "carmy-engine"}
-    if token is not None:
-        if not token or token.split() != [token] or not token.isascii():
-            raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
-        headers["authorization"] = f"Bearer {token}"
-    transport = httpx2.AsyncHTTPTransport(
-        verify=base.startswith("https"),  # loading certificates takes longer than many calls
-        limits=httpx2.Limits(
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-            keepalive_expiry=IDLE_SECONDS,
-        ),
-        socket_options=_keep_alive(),
-    )
-    http = httpx2.AsyncClient(transport=transport, headers=headers, trust_env=False)
+    http = connections(base, token)
     client = HttpClient(http, base)
     try:
         yield client
@@ -293,15 +241,16 @@ class HttpClient:
 
     async def _ask(self, question: Question) -> ExecutionResult:
         response = await self._post(question, "application/json")
-        body = await self._read(response)
+        body = await read(response)
         return read_answer(self._base, response.status_code, response.headers, body)
 
     async def _post(self, question: Question, accept: str) -> httpx2.Response:
         remaining = trio.current_effective_deadline() - trio.current_time()
         seconds = SILENCE_SECONDS if accept == "text/event-stream" else question.seconds(remaining) + MARGIN_SECONDS
-        return await self._send(
+        return await send(
+            self._http,
             "POST",
-            EXECUTE_PATH,
+            self._base + EXECUTE_PATH,
             {"content-type": "application/json", "accept": accept},
             seconds,
             question.body(remaining),
@@ -309,8 +258,8 @@ class HttpClient:
 
     async def _get_catalog(self) -> Catalog:
         headers = {"accept": "application/json"} | ({"if-none-match": self._etag} if self._catalog is not None else {})
-        response = await self._send("GET", CATALOG_PATH, headers, CATALOG_SECONDS)
-        body = await self._read(response)
+        response = await send(self._http, "GET", self._base + CATALOG_PATH, headers, CATALOG_SECONDS)
+        body = await read(response)
         if response.status_code == 304 and self._catalog is not None:
             return self._catalog
         if response.status_code != 200:
@@ -323,46 +272,6 @@ class HttpClient:
         self._catalog = msgspec.structs.replace(found, document=body, version=hashlib.sha256(body).hexdigest())
         self._etag = response.headers.get("etag", "")
         return self._catalog
-
-    async def _send(
-        self, method: str, path: str, headers: dict[str, str], seconds: float, content: bytes | None = None
-    ) -> httpx2.Response:
-        """Send a request; give the answer with its body still to come.
-
-        Raises:
-            Lost: There was none.
-        """
-        timeout = httpx2.Timeout(
-            connect=CONNECT_SECONDS,
-            read=None if math.isinf(seconds) else seconds,
-            write=WRITE_SECONDS,
-            pool=CONNECT_SECONDS,
-        )
-        request = self._http.build_request(method, self._base + path, headers=headers, content=content, timeout=timeout)
-        try:
-            return await self._http.send(request, stream=True)
-        except _NOT_SENT as error:
-            raise Lost(Failure.NOT_SENT, f"cannot connect ({_reason(error)})") from error
-        except httpx2.TransportError as error:
-            raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
-
-    async def _read(self, response: httpx2.Response) -> bytes:
-        """The whole body.
-
-        Raises:
-            Lost: The connection broke.
-            ClosedError: It is over the limit.
-        """
-        body = bytearray()
-        try:
-            async with _chunks_of(response) as chunks:
-                async for chunk in chunks:
-                    body += chunk
-                    if len(body) > MAX_ANSWER_BYTES:
-                        raise Lost(Failure.LOST, f"the answer has more than {MAX_ANSWER_BYTES} bytes", math.inf)
-        except httpx2.TransportError as error:
-            raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
-        return bytes(body)
 
     async def _pump(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
         """Read the events of a stream, until the last one."""
@@ -379,7 +288,7 @@ class HttpClient:
 
     async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
         """The answer to something that was no valid request, as the only event."""
-        body = await self._read(response)
+        body = await read(response)
         result = read_answer(self._base, response.status_code, response.headers, body)
         await events.put(ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=question.tool, result=result))
 
@@ -388,7 +297,7 @@ class HttpClient:
         seq = 0
         is_complete = False
         try:
-            async with _chunks_of(response) as chunks:
+            async with chunks_of(response) as chunks:
                 async for chunk in chunks:
                     for found in reader.feed(chunk):
                         event = parse_event(found.event, seq, found.data, question.tool)
@@ -398,29 +307,10 @@ class HttpClient:
                         await events.put(event)
                         # Read on to the end of the body, so that the connection can be used again.
                         is_complete |= isinstance(event, ExecutionCompleted)
-        except httpx2.TransportError as error:
+        except Lost:
             if not is_complete:
-                raise Lost(Failure.LOST, f"the connection was lost ({_reason(error)})") from error
+                raise
         except (ValueError, AgentError) as error:
             raise Lost(Failure.LOST, f"the server sent what is no event ({error})") from error
         if not is_complete:
             raise Lost(Failure.LOST, "the stream ended")
-
-
-@asynccontextmanager
-async def _chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The body of an answer, piece by piece, for the length of a block. Then the answer is closed."""
-    chunks = response.aiter_raw()
-    try:
-        yield chunks
-    finally:
-        with grace(), contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
-            await response.aclose()
-            # The library nests generators. Closing the outermost one leaves the others to the garbage collector, so all of
-            # them are run to their end, which the closed connection gives them.
-            async for _ in chunks:
-                pass
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
