@@ -16,7 +16,14 @@ import trio
 GRACE_SECONDS = 1.0
 """For cleaning up after a cancel: enough to close a file or roll back a transaction, short enough not to hold a caller."""
 
+MOST_SWALLOWED = 100
+"""Cancels that one tool may swallow. Clean-up meets a handful; more than that is a loop that catches everything."""
+
 T = TypeVar("T")
+
+
+class Ejected(BaseException):  # noqa: N818 - like trio.Cancelled, which it stands in for
+    """Raised in a tool that goes on swallowing its cancel: it is no ``Cancelled``, which such a tool catches."""
 
 
 def grace(seconds: float = GRACE_SECONDS) -> trio.CancelScope:
@@ -48,19 +55,33 @@ def guide(
     as if nothing had happened. Clean-up in there uses `grace`; clean-up around it is sheltered from its first ``await`` that
     can be, its second one at the latest.
 
+    A tool that swallows its cancel over and over gets `Ejected` instead, at every ``await``. Nothing helps against one that
+    catches even that: it runs on, step by step, and its caller waits.
+
     Args:
         coro: The tool.
         scope: The scope that is cancelled when the tool has to stop; the caller has entered it, and no other one since.
         on_cancel: Called once, when the cancellation is noticed, before the tool's clean-up runs.
     """
     noticed = told = sheltered = False
+    swallowed = 0
+    cancelled: BaseException | None = None
     task = trio.lowlevel.current_task()
     before = len(task.child_nurseries)
     try:
         trap = coro.send(None)
         while True:
             message = yield trap
-            if sheltered or not _is_cancelled(scope):
+            if not _is_cancelled(scope):
+                trap = coro.send(message)
+                continue
+            delivered = isinstance(getattr(message, "error", None), trio.Cancelled)
+            if delivered:
+                cancelled = message.error
+                swallowed += 1
+                if swallowed > MOST_SWALLOWED:
+                    message = type(message)(Ejected("the tool goes on although it was cancelled"))
+            if sheltered:
                 trap = coro.send(message)
                 continue
             if not noticed:
@@ -69,7 +90,7 @@ def guide(
             # Once a Cancelled is on its way into the tool, it knows, and what it awaits from now on is clean-up. The cancel
             # alone does not count: it may have come after the tool was woken for another reason.
             open_now = len(task.child_nurseries)
-            if isinstance(getattr(message, "error", None), trio.Cancelled):
+            if delivered:
                 told = True
                 if open_now == before and not _is_inside_cancelled(task, scope):
                     sheltered = True
@@ -90,13 +111,25 @@ def guide(
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except (Ejected, BaseExceptionGroup) as error:  # an ejection leaves as the cancel that it stands for
+        if cancelled is None or not _is_ejection(error):
+            raise
+        raise cancelled from None
     finally:
+        cancelled = None  # its traceback refers to this frame
         coro.close()
 
 
 # trio has no public way to ask whether a cancel from further out has reached a scope, nor to let code inside a cancelled
 # scope await again. A second scope inside would do for the latter, at twice the price, on every call. These functions know
 # how trio keeps its books (0.30 to 0.35); tests/engine holds them to what `guide` promises.
+
+
+def _is_ejection(error: BaseException) -> bool:
+    """Whether there is nothing in it but `Ejected`, and what was cancelled along with it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_ejection(inner) for inner in error.exceptions)
+    return isinstance(error, Ejected | trio.Cancelled)
 
 
 def _is_cancelled(scope: trio.CancelScope) -> bool:

@@ -305,3 +305,64 @@ async def test_a_failing_clean_up_is_told(autojump_clock):
 
     async with bench(broken) as b:
         assert await b.code("broken", timeout_ms=100) == "TOOL_PANIC"
+
+
+@pytest.mark.parametrize("where", ["alone", "body", "exit"])
+async def test_a_tool_that_swallows_every_cancel_is_ejected(where, autojump_clock):
+    """A loop that swallows its cancel again and again is ended after the grace, also inside a nursery, and answered."""
+    cleaned = []
+
+    async def loop() -> None:
+        try:
+            while True:
+                try:
+                    await trio.sleep(0.3)
+                except trio.Cancelled:
+                    pass
+        finally:
+            cleaned.append(True)
+
+    @read
+    async def stubborn() -> None:
+        if where == "alone":
+            await loop()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            if where == "body":
+                await loop()
+        await loop()
+
+    async with bench(stubborn) as b:
+        start = trio.current_time()
+        result = await b.call("stubborn", timeout_ms=100)
+        assert told(result)["phase"] == "running"
+        assert trio.current_time() - start <= 0.1 + GRACE_SECONDS + 0.001
+        assert b.running == 0
+        with trio.move_on_after(0.1) as scope:
+            await b.call("stubborn")
+        assert scope.cancelled_caught
+        assert b.sink.records[-1].cause == "caller"
+        assert await b.code("echo", {"text": "a"}) == "ok"
+    assert cleaned == ([] if where == "exit" else [True, True])
+
+
+async def test_many_cancels_in_clean_up_are_no_ejection(autojump_clock):
+    """Clean-up that meets its cancel at a few dozen awaits is not taken for a loop."""
+    met = []
+
+    @read
+    async def thorough() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            await_over = trio.current_time() + GRACE_SECONDS
+            await trio.sleep(GRACE_SECONDS / 2)
+            for _ in range(50):
+                try:
+                    await trio.sleep_until(await_over + 1)
+                except trio.Cancelled:
+                    met.append(True)
+
+    async with bench(thorough) as b:
+        assert await b.code("thorough", timeout_ms=100) == "TIMEOUT"
+    assert len(met) == 50
