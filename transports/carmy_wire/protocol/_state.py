@@ -84,11 +84,12 @@ class Table(Generic[S]):
 
     def mermaid(self) -> str:
         """The diagram, as Mermaid source."""
-        first = next(iter(self._moves))[0]
-        lines = ["stateDiagram-v2", f"    [*] --> {first}"]
+        sources = dict.fromkeys(state for state, _ in self._moves)
+        reached = {target for (state, _), target in self._moves.items() if target != state}
+        lines = ["stateDiagram-v2"]
+        lines += [f"    [*] --> {state}" for state in sources if state not in reached]
         lines += [f"    {state} --> {target}: {signal}" for (state, signal), target in self._moves.items()]
-        ends = dict.fromkeys(target for target in self._moves.values() if not any(s == target for s, _ in self._moves))
-        lines += [f"    {state} --> [*]" for state in ends]
+        lines += [f"    {state} --> [*]" for state in dict.fromkeys(self._moves.values()) if state not in sources]
         return "\n".join(lines) + "\n"
 
 
