@@ -63,6 +63,13 @@ class UnresolvedType(UnusableType):
     """A type that names something not defined yet; it may be by the time the application starts."""
 
 
+# Both: the backport is a class of its own on some versions of Python.
+_ALIASES: tuple[Any, ...] = (
+    typing_extensions.TypeAliasType,
+    getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType),
+)
+
+
 def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     """``Annotated[T, a, b]`` → ``T, (a, b)``; aliases made with ``type`` are followed."""
     metadata: tuple[Any, ...] = ()
@@ -70,7 +77,7 @@ def split_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
         if typing.get_origin(annotation) is Annotated:
             metadata = (*annotation.__metadata__, *metadata)
             annotation = annotation.__origin__
-        elif isinstance(annotation, typing_extensions.TypeAliasType):
+        elif isinstance(annotation, _ALIASES):
             annotation = annotation.__value__
         else:
             return annotation, metadata
@@ -99,6 +106,13 @@ def _normalise(annotation: Any, seen: dict[Any, Any]) -> Any:
         )
     if annotation in _NOTHING:
         raise UnusableType("NoReturn and Never are types without values", "Write None for 'no result'.")
+    if isinstance(annotation, _ALIASES):
+        if annotation not in seen:
+            seen[annotation] = annotation  # it may name itself
+            value = annotation.__value__
+            normal = _normalise(value, seen)
+            seen[annotation] = annotation if normal == value else normal
+        return seen[annotation]
     origin: Any = typing.get_origin(annotation)
     if origin is Annotated:
         metadata = _metadata(annotation.__metadata__)

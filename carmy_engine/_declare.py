@@ -21,7 +21,7 @@ from ._jsonschema import compile_object
 from ._model.effect import Confirmation, Effect
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
 from ._output import OutputRenderer, output_renderer
-from ._signature import SignaturePlan, is_async, local_names, location_of, plan_of, refuse
+from ._signature import SignaturePlan, is_async, is_method, local_names, location_of, plan_of, refuse
 from .errors import AgentError, DeclarationError
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "compile_tool",
     "declaration_of",
     "declared",
+    "spec_of",
     "tool",
 ]
 
@@ -90,6 +91,7 @@ class ToolDeclaration:
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
+        is_method: `function` waits for its object; see `bound_to`.
     """
 
     function: Callable[..., Any]
@@ -107,6 +109,11 @@ class ToolDeclaration:
     plan: SignaturePlan | None = None
     names: Mapping[str, Any] | None = None
     parts: tuple[ArgumentsParser, OutputRenderer] | None = None
+    is_method: bool = False
+
+    def bound_to(self, function: Callable[..., Any]) -> ToolDeclaration:
+        """The same tool that calls `function`: the method of an object, or what a decorator made of it."""
+        return dataclasses.replace(self, function=function, is_method=False)
 
 
 def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:
@@ -127,7 +134,7 @@ def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[
     def decorate(target: F) -> F:
         declaration = declare(target, dict(attributes), depth=1)
         setattr(target, _ATTRIBUTE, declaration)
-        if declaration.register:
+        if declaration.register and not declaration.is_method:
             _registered.append(declaration)
         return target
 
@@ -155,8 +162,9 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
         raise refuse(function, "it is not a function", instead)
     checked = _checked_attributes(function, attributes)
     names = local_names(function, depth + 1)
+    method = is_method(function)
     try:
-        plan = plan_of(function, names)
+        plan = plan_of(function, names, method=method)
     except NameError:
         plan = None  # a class further down in the module; compile_tool asks again
     parts = None if plan is None else _parts_at_declaration(function, plan)
@@ -169,6 +177,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
         plan=plan,
         names=names if plan is None else None,
         parts=parts,
+        is_method=method,
         **checked,
     )
 
@@ -180,16 +189,16 @@ def declaration_of(candidate: object) -> ToolDeclaration | abc.Tool:
         candidate: A function decorated with `tool`, a declaration, or an object with ``spec`` and ``execute``.
 
     Raises:
-        DeclarationError: It is none of them.
+        DeclarationError: It is none of them, or a method without its object.
     """
     if isinstance(candidate, ToolDeclaration):
-        return candidate
+        return _with_object(candidate)
     declaration = getattr(candidate, _ATTRIBUTE, None)
     if isinstance(declaration, ToolDeclaration) and callable(candidate):
         if declaration.function is not candidate:
-            # Decorated again above @tool, by something that copies attributes: call the outermost.
-            return dataclasses.replace(declaration, function=candidate)
-        return declaration
+            # The method of an object; or decorated again above @tool, by something that copies attributes: call the outermost.
+            return declaration.bound_to(candidate)
+        return _with_object(declaration)
     if isinstance(candidate, abc.Tool) and not isinstance(candidate, type):
         return candidate
     if callable(candidate):
@@ -198,6 +207,29 @@ def declaration_of(candidate: object) -> ToolDeclaration | abc.Tool:
         f"{type(candidate).__name__} object is not a tool. Pass functions decorated with @tool(effect=...), "
         "or objects with 'spec' and 'execute(ctx, input)'."
     )
+
+
+def _with_object(declaration: ToolDeclaration) -> ToolDeclaration:
+    if not declaration.is_method:
+        return declaration
+    owner = declaration.function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    instead = f"Pass the object, such as {owner}(...), or the method of one."
+    raise refuse(declaration.function, "it is a method, and the engine has no object to call it on", instead)
+
+
+def spec_of(declaration: ToolDeclaration | abc.Tool) -> ToolSpec:
+    """The properties of one tool, which do not depend on any state.
+
+    Raises:
+        AgentError: ``INVALID_TOOL_NAME`` or ``INVALID_SCHEMA``.
+        DeclarationError: The spec of a tool made by hand is no `ToolSpec`.
+    """
+    if not isinstance(declaration, ToolDeclaration):
+        spec = _checked_spec(declaration)
+        _check_name(spec.name, f"{type(declaration).__name__} object")
+        return spec
+    _check_name(declaration.name, declaration.location)
+    return _spec(declaration, *_parts(declaration, _resolved_plan(declaration)))
 
 
 def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTool:
@@ -213,37 +245,42 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     """
     found = declaration_of(declaration)
     if not isinstance(found, ToolDeclaration):
-        spec = _checked_spec(found)
-        _check_name(spec.name, f"{type(found).__name__} object")
-        return compile_object(found, spec)
+        return compile_object(found, spec_of(found))
     _check_name(found.name, found.location)
     plan = _resolved_plan(found)
     injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
-    try:
-        arguments, output = found.parts or _parts_of(found.function, plan)
-    except UnusableType as problem:
-        raise _invalid_schema(found, str(problem)) from None
-    spec = ToolSpec(
-        name=found.name,
-        description=found.description,
-        input_schema=arguments.schema,
-        output_schema=output.schema,
-        effect=found.effect,
-        idempotent=found.idempotent,
-        parallel_safe=found.parallel_safe,
-        confirmation=found.confirmation,
-        timeout=found.timeout,
-        max_waiting=found.max_waiting,
-        max_output_bytes=found.max_output_bytes,
-    )
+    arguments, output = _parts(found, plan)
     return CompiledTool(
-        spec=spec,
+        spec=_spec(found, arguments, output),
         function=found.function,
         is_async=is_async(found.function),
         context_parameter=plan.context,
         parse=arguments.bind(injected),
         render=output.limited(found.max_output_bytes),
     )
+
+
+def _spec(declaration: ToolDeclaration, arguments: ArgumentsParser, output: OutputRenderer) -> ToolSpec:
+    return ToolSpec(
+        name=declaration.name,
+        description=declaration.description,
+        input_schema=arguments.schema,
+        output_schema=output.schema,
+        effect=declaration.effect,
+        idempotent=declaration.idempotent,
+        parallel_safe=declaration.parallel_safe,
+        confirmation=declaration.confirmation,
+        timeout=declaration.timeout,
+        max_waiting=declaration.max_waiting,
+        max_output_bytes=declaration.max_output_bytes,
+    )
+
+
+def _parts(declaration: ToolDeclaration, plan: SignaturePlan) -> tuple[ArgumentsParser, OutputRenderer]:
+    try:
+        return declaration.parts or _parts_of(declaration.function, plan)
+    except UnusableType as problem:
+        raise _invalid_schema(declaration, str(problem)) from None
 
 
 def _parts_of(function: Callable[..., Any], plan: SignaturePlan) -> tuple[ArgumentsParser, OutputRenderer]:
@@ -266,7 +303,7 @@ def _resolved_plan(declaration: ToolDeclaration) -> SignaturePlan:
     if declaration.plan is not None:
         return declaration.plan
     try:
-        return plan_of(declaration.function, declaration.names or {})
+        return plan_of(declaration.function, declaration.names or {}, method=declaration.is_method)
     except NameError as problem:
         missing = f"an annotation names '{problem.name}', which does not exist at run time"
         raise _invalid_schema(declaration, f"{missing}. Import it outside 'if TYPE_CHECKING:'.") from None

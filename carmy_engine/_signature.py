@@ -97,12 +97,22 @@ def local_names(function: Callable[..., Any], depth: int) -> dict[str, Any]:
     return found
 
 
-def plan_of(function: Callable[..., Any], names: Mapping[str, Any]) -> SignaturePlan:
+def is_method(function: Callable[..., Any]) -> bool:
+    """True for a function from the body of a class that waits for its object: ``self`` is not an argument."""
+    scope = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not scope or scope.endswith("<locals>") or inspect.ismethod(function):
+        return False
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    return first is not None and (first.annotation is first.empty or first.name in ("self", "cls"))
+
+
+def plan_of(function: Callable[..., Any], names: Mapping[str, Any], *, method: bool = False) -> SignaturePlan:
     """Sort a function's parameters.
 
     Args:
         function: The function; decorators that used `functools.wraps` are seen through.
         names: Names for string annotations beside the function's module.
+        method: The first parameter is the object, which the engine never fills in.
 
     Raises:
         DeclarationError: It cannot be a tool.
@@ -122,7 +132,7 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature
     context: str | None = None
     state: dict[str, Any] = {}
     arguments: list[Argument] = []
-    for parameter in signature.parameters.values():
+    for parameter in list(signature.parameters.values())[1 if method else 0 :]:
         _check_kind(function, parameter)
         if parameter.name not in hints and parameter.name in ("self", "cls"):
             what = f"it is a method: nobody could pass '{parameter.name}'"

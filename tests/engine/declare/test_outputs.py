@@ -145,7 +145,7 @@ def test_rendered(give: Giver, annotation: Any, value: Any, text: str) -> None:
 CIRCULAR: list[Any] = []
 CIRCULAR.append(CIRCULAR)
 DEEP: list[Any] = []
-for _ in range(5000):
+for _ in range(100_000):
     DEEP = [DEEP]
 
 

@@ -440,9 +440,20 @@ INT = taking_tool(int)
 FLOAT = taking_tool(float)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement")
+Alias = typing_extensions.TypeAliasType("Alias", Closed)
+Json = typing_extensions.TypeAliasType("Json", "dict[str, Json] | list[Json] | int | None")  # type: ignore[misc]
+
+
 def test_type_aliases(take: Taker) -> None:
-    """An alias made with ``type`` is what it stands for."""
+    """An alias made with `TypeAliasType` is what it stands for, also when it contains itself."""
+    assert take.whole(Alias, '{"a":2}') == Closed(a=2)
+    assert take(Json, '{"a":[1,null,{"b":2}]}') == {"a": [1, None, {"b": 2}]}
+    assert "x.a[0]" in take.refused(Json, '{"a":[true]}')
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the type statement")
+def test_type_statements(take: Taker) -> None:
+    """So is an alias made with ``type``."""
     names: dict[str, Any] = {"Closed": Closed}
     exec("type Alias = Closed", names)
     assert take.whole(names["Alias"], '{"a":2}') == Closed(a=2)
