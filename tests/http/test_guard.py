@@ -160,7 +160,11 @@ async def test_context_cannot_be_forged() -> None:
 async def test_security_headers() -> None:
     """When switched on, defensive headers are on every answer, refusals included."""
     async with serving(echo, http={"security_headers": True}) as server:
+        async with server.client() as client:
+            await client.send(b"garbage\r\n\r\n")
+            refused = await client.answer()
         for answer in (
+            refused,
             await server.get("/agent/tools"),
             await server.get("/nowhere"),
             await server.get("/", {"host": "x"}),

@@ -39,6 +39,7 @@ from ._connection import Connection
 from ._errors import error_body
 from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
 from ._inbox import Inbox
+from ._message import HeaderList
 from ._message import Response as Answer
 
 log = logging.getLogger("carmy_http")
@@ -106,7 +107,7 @@ class Protocol(H11Protocol):
 
     connection: h11.Connection
 
-    def __init__(self, config: Config, tasks: _Tasks, link: Connection) -> None:
+    def __init__(self, config: Config, tasks: _Tasks, link: Connection, extra: bytes) -> None:
         super().__init__(
             app=cast("Any", None),  # only passed on to _Tasks, which has it
             config=config,
@@ -122,6 +123,7 @@ class Protocol(H11Protocol):
         tasks.respond = self.respond
         self._tasks = tasks
         self._link = link
+        self._extra = extra
         self._head = bytearray()
         self._checked = 0
         self._expecting = False
@@ -229,8 +231,9 @@ class Protocol(H11Protocol):
         if not refused and self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             body = error_body(invalid_request(reason).info)
             await self._link.write(
-                b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n"
-                b"date: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (status, _date(), len(body), body)
+                b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n%b"
+                b"date: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (status, self._extra, _date(), len(body), body)
             )
         await self._close_stream()
         self._link.finish()
@@ -314,7 +317,10 @@ class Protocol(H11Protocol):
 
 
 def connector(
-    app: AsgiApplication, header_seconds: float, is_draining: Callable[[], bool] = bool
+    app: AsgiApplication,
+    header_seconds: float,
+    is_draining: Callable[[], bool] = bool,
+    always: HeaderList = (),
 ) -> Callable[[trio.SocketStream], Connection]:
     """What makes a connection of an accepted stream.
 
@@ -322,11 +328,13 @@ def connector(
         app: The ASGI application that answers.
         header_seconds: For the head of a request.
         is_draining: Whether the server is going away; never, unless given.
+        always: Headers of the answers that the application does not see, to what is no request.
     """
     config = _config()
+    extra = b"".join(b"%b: %b\r\n" % header for header in always)
 
     def speak(link: Connection, nursery: trio.Nursery) -> Protocol:
-        return Protocol(config, _Tasks(nursery, app), link)
+        return Protocol(config, _Tasks(nursery, app), link, extra)
 
     def connect(stream: trio.SocketStream) -> Connection:
         return Connection(stream, speak, header_seconds, is_draining)
