@@ -47,19 +47,23 @@ async def refuses_connections(server: Running) -> bool:
 async def test_stages_of_the_drain() -> None:
     """Stopping closes the listener and idle connections; running calls end well, and theirs are last answers."""
     gate = Gate()
-    async with serving(gate.tool, echo) as server:
-        async with server.client() as idle, server.client() as busy, trio.open_nursery() as nursery:
-            with trio.fail_after(10):
-                await idle.request("GET", "/health")
-                await start(busy, "gate")
-                await gate.started.wait()
-                nursery.start_soon(server.engine.shut_down)
-                assert await idle.is_closed()
-                assert await refuses_connections(server)
-                gate.open.set()
-                answer = await busy.answer()
-                assert (answer.status, answer.headers["connection"]) == (200, "close")
-                assert await busy.is_closed()
+    async with (
+        serving(gate.tool, echo) as server,
+        server.client() as idle,
+        server.client() as busy,
+        trio.open_nursery() as nursery,
+    ):
+        with trio.fail_after(10):
+            await idle.request("GET", "/health")
+            await start(busy, "gate")
+            await gate.started.wait()
+            nursery.start_soon(server.engine.shut_down)
+            assert await idle.is_closed()
+            assert await refuses_connections(server)
+            gate.open.set()
+            answer = await busy.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            assert await busy.is_closed()
 
 
 async def test_new_calls_during_the_drain() -> None:

@@ -125,17 +125,21 @@ async def test_a_small_unread_body_does_not_cost_the_connection() -> None:
 
 async def test_connections_beyond_the_limit_wait() -> None:
     """More connections than allowed are not refused: they are served when another one has ended."""
-    async with serving(echo, http={"max_connections": 2}) as server:
-        async with server.client() as first, server.client() as second, server.client() as third:
-            with trio.fail_after(10):
-                await first.request("GET", "/health")
-                await second.request("GET", "/health")
-                await third.send(render("GET", "/health"))
-                with trio.move_on_after(0.1):
-                    await third.answer()
-                    pytest.fail("served beyond the limit")
-                await first.stream.aclose()
-                assert (await third.answer()).status == 200
+    async with (
+        serving(echo, http={"max_connections": 2}) as server,
+        server.client() as first,
+        server.client() as second,
+        server.client() as third,
+    ):
+        with trio.fail_after(10):
+            await first.request("GET", "/health")
+            await second.request("GET", "/health")
+            await third.send(render("GET", "/health"))
+            with trio.move_on_after(0.1):
+                await third.answer()
+                pytest.fail("served beyond the limit")
+            await first.stream.aclose()
+            assert (await third.answer()).status == 200
 
 
 async def test_a_flood_behind_a_request_is_cut_off() -> None:
