@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 import trio
@@ -18,7 +18,7 @@ log = logging.getLogger("carmy")
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions inside nested groups, without the cancelled ones (trio wraps every nursery's error in a group)."""
     if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from leaves(inner)
     elif not isinstance(error, trio.Cancelled):
         yield error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import trio
 
@@ -22,7 +22,7 @@ MOST_SWALLOWED = 100
 T = TypeVar("T")
 
 
-class Ejected(BaseException):  # noqa: N818 - like trio.Cancelled, which it stands in for
+class Ejected(BaseException):
     """Raised in a tool that goes on swallowing its cancel: it is no ``Cancelled``, which such a tool catches."""
 
 
@@ -128,7 +128,8 @@ def guide(
 def _is_ejection(error: BaseException) -> bool:
     """Whether there is nothing in it but `Ejected`, and what was cancelled along with it."""
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_ejection(inner) for inner in error.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(_is_ejection, group.exceptions))
     return isinstance(error, Ejected | trio.Cancelled)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -315,10 +315,8 @@ async def test_a_tool_that_swallows_every_cancel_is_ejected(where, autojump_cloc
     async def loop() -> None:
         try:
             while True:
-                try:
+                with suppress(trio.Cancelled):
                     await trio.sleep(0.3)
-                except trio.Cancelled:
-                    pass
         finally:
             cleaned.append(True)
 
