@@ -6,16 +6,20 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from carmy_engine import AgentError, Catalog, ExecutionCompleted, ExecutionResult, ExecutionStarted, ToolProgress
 from carmy_engine.codec import answer_body
 from carmy_wire.protocol import (
+    MAX_MESSAGE_BYTES,
     Answer,
     Call,
     Cancel,
     ClientConnection,
     ClientState,
     Event,
+    LineBuffer,
     LocalProtocolError,
     Ping,
     Ready,
@@ -215,3 +219,26 @@ def test_newer_server() -> None:
     assert client.receive_message(b'{"id":1,"new":true,"ok":true,"result":{}}') == Answer(
         id=1, result=msgspec.Raw(b"{}")
     )
+
+
+@given(
+    st.lists(st.binary(max_size=30) | st.sampled_from([b"\n", b'{"id":1,"op":"ping"}\n', b'{"id"', b":"]), max_size=12),
+    st.data(),
+)
+def test_any_bytes_in_any_pieces(parts: list[bytes], data: st.DataObject) -> None:
+    """Whatever comes before, however it is cut, is requests and refusals, one for each line; and then a ping works."""
+    stream = b"".join(parts) + b'\n{"id":"last","op":"ping"}\n'
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    server, _ = pair()
+    buffer = LineBuffer(MAX_MESSAGE_BYTES)
+    answered = 0
+    last: object = None
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        for line in buffer.feed(stream[start:end]):
+            try:
+                last = server.receive_message(line)
+            except RemoteProtocolError as error:
+                last = error.reply
+            answered += last is not None
+    assert last == Ping(id="last")
+    assert answered == sum(1 for line in stream.split(b"\n") if line.removesuffix(b"\r").strip(b" \t\r"))
