@@ -7,7 +7,7 @@ import datetime as dt
 import enum
 import json
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, Union
 from uuid import UUID
 
 import jsonschema
@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from carmy_engine._compiled import CompiledTool
 from carmy_engine._declare import Arg
-from carmy_engine.errors import AgentError
+from carmy_engine.errors import AgentError, DeclarationError
 
 from .conftest import giving_tool, taking_tool
 
@@ -73,14 +74,36 @@ LEAVES = st.sampled_from(
         Line, Cat, Data, Typed, Card, Card | Cash, Annotated[Cat | Dog, Field(discriminator="kind")],
     ]
 )  # fmt: skip
+
+
+def _pair(two: tuple[Any, Any]) -> Any:
+    return tuple.__class_getitem__(two)
+
+
+def _either(two: tuple[Any, Any]) -> Any:
+    return Union.__getitem__(two)
+
+
+def _list(one: Any) -> Any:
+    return list.__class_getitem__(one)
+
+
+def _table(one: Any) -> Any:
+    return dict.__class_getitem__((str, one))
+
+
+def _optional(one: Any) -> Any:
+    return Union.__getitem__((one, None))
+
+
 ANNOTATIONS = st.recursive(
     LEAVES,
     lambda inner: (
-        inner.map(lambda one: list[one])  # type: ignore[valid-type]
-        | inner.map(lambda one: dict[str, one])  # type: ignore[valid-type]
-        | inner.map(lambda one: Optional[one])  # noqa: UP045 - of things that "|" does not join
-        | st.tuples(inner, inner).map(lambda two: tuple[two[0], two[1]])  # type: ignore[name-defined]
-        | st.tuples(inner, inner).map(lambda two: Union[two[0], two[1]])  # noqa: UP007
+        inner.map(_list)
+        | inner.map(_table)
+        | inner.map(_optional)
+        | st.tuples(inner, inner).map(_pair)
+        | st.tuples(inner, inner).map(_either)
     ),
     max_leaves=4,
 )
@@ -104,26 +127,34 @@ VALUES = st.recursive(
 )
 
 
+def outcome(taken: CompiledTool, whole: Any) -> Any:
+    """What the function would get, or the error."""
+    try:
+        return taken.parse(json.dumps(whole).encode())["x"]
+    except AgentError as error:
+        return error
+
+
 @given(ANNOTATIONS, st.lists(VALUES, min_size=10, max_size=30))
 def test_any_type_with_any_value(annotation: Any, values: list[Any]) -> None:
     """What the validator takes the schema allows; what comes out fits the output schema; what is refused is explained."""
     try:
         taken = taking_tool(Annotated[annotation, Arg()])
         given_back = giving_tool(annotation)
-    except TypeError as error:
-        assert "cannot be told apart" in str(error)  # noqa: PT017 - two Structs met in a union
+    except DeclarationError as error:
+        if "cannot be told apart" not in str(error):  # two Structs met in a union
+            raise
         return
     allowed = jsonschema.Draft202012Validator(taken.spec.input_schema)
     promised = jsonschema.Draft202012Validator(given_back.spec.output_schema)
     for value in values:
         whole = {"x": value}
-        try:
-            found = taken.parse(json.dumps(whole).encode())["x"]
-        except AgentError as error:
-            assert error.code == "INVALID_ARGUMENTS"  # noqa: PT017 - most values are refused
-            assert error.details is not None
-            assert error.details["problems"]
-            assert "\0" not in error.message
-            continue
-        assert allowed.is_valid(whole), whole
-        assert promised.is_valid(json.loads(given_back.render(found))), found
+        found = outcome(taken, whole)
+        if isinstance(found, AgentError):
+            assert found.code == "INVALID_ARGUMENTS"
+            assert found.details is not None
+            assert found.details["problems"]
+            assert "\0" not in found.message
+        else:
+            assert allowed.is_valid(whole), whole
+            assert promised.is_valid(json.loads(given_back.render(found))), found
