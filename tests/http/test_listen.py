@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import trio
 
@@ -11,7 +13,7 @@ from carmy_engine._engine import open_engine
 from carmy_engine._settings import HttpSettings, Settings
 from carmy_engine.errors import ConfigurationError
 from carmy_http import serve
-from carmy_http._server import address_of, open_listeners
+from carmy_http._server import address_of, open_listeners, watch_link
 from tests.http.tools import echo
 from tests.support.http import serving
 
@@ -46,6 +48,17 @@ async def test_open_address_still_checks_hosts() -> None:
     async with serving(echo, settings={"address": "0.0.0.0:0"}, authenticator=tokens) as server:
         assert (await server.get("/health", {"host": "10.0.0.1"})).status == 403
         assert (await server.get("/health", {"host": "localhost"})).status == 200
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+async def test_dead_links_are_noticed() -> None:
+    """The kernel is told to give up a link on which the other machine shows no life, with data on its way and without."""
+    listeners = await open_listeners(Settings(address="127.0.0.1:0"), authenticated=False)
+    with listeners[0].socket as sock:
+        watch_link(sock)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
 
 
 async def test_localhost() -> None:

@@ -212,7 +212,7 @@ class Connection:
 
     def drain(self) -> None:
         """The server is going away: close as soon as no answer is owed."""
-        if self._speaker is not None and self._speaker.is_idle:
+        if self._speaker is None or self._speaker.is_idle:
             self._idle_at_end = True  # no answer is on its way that closing could cut off
             self.finish()
 
