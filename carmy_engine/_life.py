@@ -1,12 +1,14 @@
 """The life of a serving process: signals, draining, and the end.
 
 The first SIGTERM or SIGINT drains: the engine takes no new calls, running ones get ``drain_timeout_secs``, the rest are
-cancelled and still answered, and the process exits with 0. A second signal ends the process at once, with its children.
+cancelled and still answered, and the process exits with 0. A second signal ends the process at once, with its children;
+so does the hard limit, for a tool that takes no notice of being cancelled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -18,10 +20,15 @@ from typing import Protocol
 
 import trio
 
-from ._engine import Engine
+from ._engine import CLOSING_SECONDS, Engine
+
+log = logging.getLogger("carmy")
 
 FLUSH_SECONDS = 5.0
 """What a transport gets to return once every execution has ended. It bounds its own flush more tightly; this is for bugs."""
+
+STUBBORN_SECONDS = 1.0
+"""Beyond everything else that shutting down may take. Whatever still runs then will not end by itself."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -47,7 +54,8 @@ async def serve(engine: Engine, transport: Transport, *, announce: Callable[[str
         ConfigurationError: The transport refuses the settings.
     """
     stop = trio.Event()
-    with stop_signals(stop.set):
+    limit = engine.settings.drain_timeout_secs + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS
+    with hard_limit(limit) as stopping, stop_signals(stop.set, stopping):
         async with trio.open_nursery() as nursery:
             serving = trio.CancelScope()
             nursery.start_soon(_drain_after, stop, engine, serving, announce)
@@ -77,8 +85,37 @@ async def _drain_after(
 
 
 @contextlib.contextmanager
-def stop_signals(on_first: Callable[[], object]) -> Iterator[None]:
+def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
+    """Gives a function that limits the rest of the block, in seconds. A block that takes longer costs the process.
+
+    A thread watches, because a tool may hold the event loop, or swallow every cancel and so keep its task for ever.
+    """
+    began, over = threading.Event(), threading.Event()
+    numbers: list[int] = []
+
+    def watch() -> None:
+        began.wait()
+        if not over.wait(seconds):
+            log.error("a call does not end although it was cancelled: ending the process without it")
+            end_at_once(numbers[0])
+
+    def begin(number: int) -> None:
+        numbers.append(number)
+        began.set()
+
+    threading.Thread(target=watch, name="carmy-hard-limit", daemon=True).start()
+    try:
+        yield begin
+    finally:
+        over.set()
+        began.set()
+
+
+@contextlib.contextmanager
+def stop_signals(on_first: Callable[[], object], stopping: Callable[[int], object] | None = None) -> Iterator[None]:
     """Call `on_first` in the trio thread when the first stop signal arrives; end the process at the second.
+
+    The handler also calls `stopping` with the first signal's number, at once and whatever the event loop does.
 
     The handlers run between any two byte codes of the main thread, so the second signal works even while a tool holds
     the event loop. Outside the main thread signals cannot be handled, and nothing is done.
@@ -94,6 +131,8 @@ def stop_signals(on_first: Callable[[], object]) -> Iterator[None]:
         received += 1
         if received > 1:
             end_at_once(number)
+        if stopping is not None:
+            stopping(number)
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(on_first)
 

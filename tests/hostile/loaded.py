@@ -1,0 +1,66 @@
+"""A server to be ended: run as a process by the tests. Says where it listens, and what begins, on standard output."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import trio
+
+import carmy_http
+from carmy_engine import AgentContext, App, Settings, _life, tool
+
+
+@tool(effect="write", parallel_safe=True, register=False)
+async def until(seconds: float) -> str:
+    """Take some time."""
+    print("begun", flush=True)
+    await trio.sleep(seconds)
+    return "done"
+
+
+@tool(effect="none", parallel_safe=True, register=False)
+async def big() -> str:
+    """Return a long text."""
+    print("begun", flush=True)
+    return "x" * 7_000_000
+
+
+@tool(effect="none", parallel_safe=True, register=False)
+async def flood(ctx: AgentContext) -> str:
+    """Send parts for ever."""
+    print("begun", flush=True)
+    while True:
+        await ctx.progress.partial("x" * 65536)
+
+
+@tool(effect="none", parallel_safe=True, register=False)
+async def stubborn() -> str:
+    """Refuse to be cancelled."""
+    print("begun", flush=True)
+    while True:
+        try:
+            await trio.sleep_forever()
+        except BaseException:  # noqa: B036 - the very thing that is tested
+            continue
+
+
+@tool(effect="none", parallel_safe=True, register=False)
+async def spin() -> str:
+    """Hold the event loop."""
+    print("begun", flush=True)
+    while True:
+        time.sleep(0.01)  # noqa: ASYNC251 - the very thing that is tested
+
+
+async def main(drain_timeout: float) -> None:
+    settings = Settings(address="127.0.0.1:0", drain_timeout_secs=drain_timeout)
+    app = App("loaded", settings=settings).add(until, big, flood, stubborn, spin)
+    async with app.open() as engine:
+        await _life.serve(engine, carmy_http.serve, announce=lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    # Shorter than the default, and longer than what the transport itself needs.
+    _life.FLUSH_SECONDS = 3.0
+    trio.run(main, float(sys.argv[1]))
