@@ -303,12 +303,13 @@ async def test_cancelled_server(autojump_clock: trio.testing.MockClock) -> None:
 
 
 async def test_slow_reader_loses_nothing() -> None:
-    """Answers larger than all buffers wait for a slow reader, and arrive."""
+    """Answers larger than all buffers wait for a slow reader, and arrive; calls beyond that wait before they run."""
     async with served(size=0) as found:
         await found.ready()
         for number in range(40):
             await found.call(number, "echo", {"text": "x" * 1000, "times": 200})
         await trio.testing.wait_all_tasks_blocked()
+        assert len(found.engine.audit.newest()) < 20
         answers = [await found.receive() for _ in range(40)]
         assert sorted(answer["id"] for answer in answers) == list(range(40))
         assert all(len(answer["result"]["data"]) == 200_000 for answer in answers)

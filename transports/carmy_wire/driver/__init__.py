@@ -11,6 +11,7 @@ is the last one.
 from __future__ import annotations
 
 from ._client import ClientExecutor, open_client
+from ._events import EventBuffer
 from ._outgoing import MAX_OUTGOING_BYTES, Outgoing
 from ._server import FLUSH_SECONDS, WRITE_SECONDS, Ending, serve_channel
 
@@ -20,6 +21,7 @@ __all__ = [
     "WRITE_SECONDS",
     "ClientExecutor",
     "Ending",
+    "EventBuffer",
     "Outgoing",
     "open_client",
     "serve_channel",

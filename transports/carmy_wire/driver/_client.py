@@ -122,6 +122,8 @@ class ClientExecutor:
         self._out = Outgoing()
         self._pending: dict[Id, _Pending] = {}
         self._ready = trio.Event()
+        # Both end with `aclose`: calls that are left still send their cancel, and hear that the server has ended them.
+        self._reading = trio.CancelScope(shield=True)
         self._writing = trio.CancelScope(shield=True)
         self._written = trio.Event()
         self._lost: str | None = None
@@ -302,8 +304,9 @@ class ClientExecutor:
     async def _read(self) -> None:
         """Give every frame to whom it is for, until there are no more."""
         try:
-            while True:
-                await self._take(self._connection.receive_message(await self._channel.receive()))
+            with self._reading:
+                while True:
+                    await self._take(self._connection.receive_message(await self._channel.receive()))
         except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
             self._lose(f"{self._what} was lost{self._last_words()}")
         except (RemoteProtocolError, AgentError) as error:
@@ -366,6 +369,7 @@ class ClientExecutor:
         self._writing.deadline = trio.current_time() + FLUSH_SECONDS
         with grace(FLUSH_SECONDS):
             await self._written.wait()
+        self._reading.cancel()
         self._lose(f"the client of {self._what} was closed")
 
 

@@ -323,6 +323,8 @@ class _Server:
         )
         result: ExecutionResult | None = None
         with running.scope:
+            # While the peer does not take what is there already, nothing more is made: outputs are large.
+            await self._out.wait_room(0)
             if call.stream:
                 result = await self._stream(call.id, request, running)
             else:
