@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
+from carmy_engine._engine import open_engine
+from carmy_engine._settings import HttpSettings, Settings
 from carmy_engine.abc import Credentials
+from carmy_engine.errors import ConfigurationError
+from carmy_http import serve
 from tests.http.tools import echo, whoami
 from tests.support.http import serving
 
@@ -55,6 +60,26 @@ async def test_allowed_hosts() -> None:
             ("other.example:8080", 200), ("other.example", 403),
         ]:  # fmt: skip
             assert (await server.get("/health", {"host": host})).status == status
+
+
+@pytest.mark.parametrize(
+    "http",
+    [
+        {"allowed_hosts": ["https://tools.example"]},
+        {"allowed_hosts": ["a b"]},
+        {"allowed_hosts": ["*.example"]},
+        {"allowed_origins": ["https://app.example/"]},
+        {"allowed_origins": ["app.example"]},
+        {"allowed_origins": ["*"]},
+        {"allowed_origins": ["null"]},
+    ],
+)
+async def test_lists_that_could_never_match(http: dict[str, Any]) -> None:
+    """A host or an origin that is written wrongly is refused at start, naming the setting."""
+    settings = Settings(address="127.0.0.1:0", http=HttpSettings(**http))
+    async with open_engine(tools=[], settings=settings) as engine:
+        with pytest.raises(ConfigurationError, match=next(iter(http))):
+            await serve(engine)
 
 
 async def test_absolute_form() -> None:

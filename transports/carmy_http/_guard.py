@@ -15,7 +15,7 @@ from carmy_engine._engine import BoundEngine, Engine
 from carmy_engine._model.cause import Cause
 from carmy_engine._settings import HttpSettings
 from carmy_engine.abc import Authenticator, Credentials
-from carmy_engine.errors import AgentError
+from carmy_engine.errors import AgentError, ConfigurationError
 
 from ._errors import Refusal
 from ._message import NO_STORE, HeaderList, Request, Response
@@ -27,6 +27,7 @@ PREFLIGHT_SECONDS = 600
 """How long a browser may remember that a cross-origin request is allowed."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]/@?#]+)(?::([0-9]{1,5}))?\Z")
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~\[\]:-]+\Z")
 _VARY = (b"vary", b"Origin")
 _EXPOSED = (
     b"access-control-expose-headers",
@@ -73,16 +74,37 @@ def is_loopback(name: str) -> bool:
         return False
 
 
+def _checked_host(listed: str) -> tuple[str, str | None]:
+    host = split_host(listed)
+    if host is None or "*" in listed:
+        raise ConfigurationError(
+            f"http.allowed_hosts: {listed!r} must be one name or address, with or without a port, and nothing else"
+        )
+    return host
+
+
+def _checked_origin(listed: str) -> bytes:
+    if _ORIGIN.match(listed) is None:
+        raise ConfigurationError(
+            f"http.allowed_origins: {listed!r} must be an origin as browsers send it, such as https://app.example: no path,"
+            " no slash at the end, no wildcard"
+        )
+    return listed.lower().encode()
+
+
 class Guard:
-    """The checks before any route, with the settings they follow."""
+    """The checks before any route, with the settings they follow.
+
+    Raises:
+        ConfigurationError: A listed host or origin could never match.
+    """
 
     def __init__(self, engine: Engine) -> None:
         settings: HttpSettings = engine.settings.http
         self._engine = engine
         self._authenticator: Authenticator | None = engine.authenticator
-        self._origins = frozenset(origin.encode("latin-1") for origin in settings.allowed_origins)
-        hosts = [split_host(host) for host in settings.allowed_hosts]
-        self._hosts = frozenset(host for host in hosts if host is not None)
+        self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
+        self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
         self._anonymous = self._bind(AgentContext(transport="http"))
         self._host_problem = functools.lru_cache(256)(self._find_host_problem)
 

@@ -63,13 +63,13 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
     settings = engine.settings
     if settings.http.server == "native":
         raise ConfigurationError("http.server = 'native': that front end is not part of this version; use 'hypercorn'")
-    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     connect = connector(
         application(engine),
         settings.http.header_timeout_secs,
         engine.stopping.is_set,
         SECURITY_HEADERS if settings.http.security_headers else (),
     )
+    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     server = Server(connect, settings.http.max_connections)
     line = f"http listening on http://{address_of(listeners[0])}"
     await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
