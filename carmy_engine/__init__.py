@@ -3,6 +3,7 @@
 A map of the package, from the outside in:
 
 - `tool`, `State`, `Arg`: declare tools (`_declare`, `_signature`, `_schema`, `_arguments`, `_output`).
+- `ToolRegistry`: put tools from several places together, and narrow them for one agent (`_toolbox`).
 - `App`, `app`: put tools together with what they need; settings from code, environment and file (`_app`, `_config`).
 - `Engine`, `BoundEngine`, `open_engine`: run them (`_engine`, `_pipeline` and what the pipeline calls, step by step).
 - `ExecutionRequest`, `ExecutionResult`, the events, `AgentContext`: what goes in and what comes out (`_model`, `_context`).
@@ -41,6 +42,7 @@ from ._policy import RateLimit, RequireToolPermission, SafePolicy
 from ._result import ExecutionResult
 from ._settings import HttpSettings, Settings, StoreSettings
 from ._sinks import MemorySink
+from ._toolbox import ToolRegistry
 from ._version import __version__
 from .errors import (
     AgentError,
@@ -97,6 +99,7 @@ __all__ = [
     "StoreSettings",
     "ToolCompleted",
     "ToolProgress",
+    "ToolRegistry",
     "ToolSpec",
     "ToolStarted",
     "ToolWaiting",

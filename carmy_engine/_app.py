@@ -15,6 +15,7 @@ from ._declare import _ATTRIBUTE, ToolAttributes, ToolDeclaration, compile_tool,
 from ._engine import Engine, open_engine
 from ._plugins import find_store
 from ._settings import Settings
+from ._toolbox import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
 from .errors import AgentError, ConfigurationError, DeclarationError, StartupError
 from .stores.memory import MemoryStore
 
@@ -49,7 +50,8 @@ class App:
         """What the application runs with, unless `open` is told otherwise."""
         if timeout is not None:
             self.settings = msgspec.structs.replace(self.settings, timeout_secs=timeout)
-        self._tools: list[ToolDeclaration | abc.Tool] = []
+        self._tools: list[Declared] = []
+        self._withheld: frozenset[str] = frozenset()
         self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
         self._state: dict[Any, object] = {}
         self._policies: list[abc.Policy] = []
@@ -74,18 +76,22 @@ class App:
             # Not registered: it is added here, so `app()` must not find it once more.
             declaration = declare(function, {**attributes, "register": False}, depth=1)
             setattr(function, _ATTRIBUTE, declaration)
-            self._tools.append(declaration)
+            self._tools.append(declaration_of(declaration))
             return function
 
         return decorate
 
     def add(self, *tools: object) -> Self:
-        """Add functions declared with ``@tool``, or objects with ``spec`` and ``execute``.
+        """Add tools: everything that `ToolRegistry.register` takes.
+
+        That is: functions declared with ``@tool``, objects whose methods are, objects with ``spec`` and ``execute``, and
+        registries. Of a subset, the tools that it leaves out are known to be left out (``TOOL_NOT_PERMITTED``).
 
         Raises:
-            DeclarationError: One of them is neither.
+            DeclarationError: One of them is none of these.
         """
-        self._tools.extend([declaration_of(tool) for tool in tools])
+        self._tools.extend([*declarations_of(tools)])
+        self._withheld = self._withheld.union(*(tool.withheld for tool in tools if isinstance(tool, ToolRegistry)))
         return self
 
     def state(self, value: object, as_type: Any = None) -> Self:
@@ -122,7 +128,7 @@ class App:
         return self
 
     def store(self, store: abc.IdempotencyStore | str) -> Self:
-        """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``memory:``).
+        """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``sqlite:PATH``).
 
         Raises:
             DeclarationError: It is not a store. (That a URL means nothing here is found out by `check` and `open`.)
@@ -199,6 +205,7 @@ class App:
             store=store(),
             authenticator=self._authenticator,
             ready_checks=self._ready_checks,
+            withheld=self._withheld,
         ) as engine:
             yield engine
 
@@ -240,25 +247,15 @@ class App:
                 ready = compile_tool(tool, self._state)
             except AgentError as problem:
                 problems.append(problem)
-                name = tool.name if isinstance(tool, ToolDeclaration) else tool.spec.name
             else:
                 compiled.append(ready)
-                name = ready.spec.name
-            places.setdefault(name, []).append(
-                tool.location if isinstance(tool, ToolDeclaration) else type(tool).__name__
-            )
+            places.setdefault(name_of(tool), []).append(place_of(tool))
         for name, where in places.items():
             if len(where) > 1:
-                problems.append(
-                    AgentError.standard(
-                        "DUPLICATE_TOOL",
-                        f"{len(where)} tools are named {name!r}: {', '.join(where)}; rename all but one with @tool(name=...)",
-                        details={"tool": name, "locations": where},
-                    )
-                )
+                problems.append(duplicate(name, where, "an application has each name once"))
         return compiled, problems
 
-    def _all_tools(self) -> Iterator[ToolDeclaration | abc.Tool]:
+    def _all_tools(self) -> Iterator[Declared]:
         """What was added, then what is registered and was not added as well."""
         yield from self._tools
         added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}

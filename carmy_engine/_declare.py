@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NoReturn, Required, TypedDict, TypeVar, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 import msgspec
 
 from . import abc
 from ._annotations import Arg, State, UnresolvedType, UnusableType
 from ._arguments import ArgumentsParser, arguments_parser
+from ._attributes import ToolAttributes, checked_attributes, choices
 from ._compiled import CompiledTool
 from ._docstrings import description_of
 from ._jsonschema import compile_object
@@ -32,6 +31,7 @@ __all__ = [
     "compile_tool",
     "declaration_of",
     "declared",
+    "function_tool",
     "spec_of",
     "tool",
 ]
@@ -41,34 +41,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ATTRIBUTE = "__carmy_tool__"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _registered: list[ToolDeclaration] = []
-
-
-class ToolAttributes(TypedDict, total=False):
-    """What ``@tool(...)`` takes.
-
-    Attributes:
-        effect: What the tool does to the world. Required.
-        description: What a model reads to choose it. Default: the docstring without its ``Args:`` section.
-        name: 1-128 ASCII letters, digits, ``_``, ``-``, ``.``. Default: the function's name.
-        idempotent: Repeating the call is harmless.
-        parallel_safe: False means that calls to this tool take turns.
-        confirmation: ``required``: a call needs the permission ``confirm:<tool>``.
-        timeout: Seconds. Default: the engine's.
-        max_waiting: Calls that may wait for a turn.
-        max_output_bytes: Limit of the rendered output.
-        register: `carmy_engine.app` adds the tool by itself.
-    """
-
-    effect: Required[Effect | Literal["none", "read", "write", "external_write", "destructive"]]
-    description: str | None
-    name: str | None
-    idempotent: bool
-    parallel_safe: bool
-    confirmation: Confirmation | Literal["none", "required"]
-    timeout: float | None
-    max_waiting: int
-    max_output_bytes: int
-    register: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +100,7 @@ def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[
     """
     if function:
         raise refuse(
-            function[0], "@tool needs an effect", "Write @tool(effect=...) with one of: " + _choices(Effect) + "."
+            function[0], "@tool needs an effect", "Write @tool(effect=...) with one of: " + choices(Effect) + "."
         )
 
     def decorate(target: F) -> F:
@@ -160,7 +132,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
     if not inspect.isfunction(function):
         instead = "Decorate a function; for full control pass an object with 'spec' and 'execute' to App.add."
         raise refuse(function, "it is not a function", instead)
-    checked = _checked_attributes(function, attributes)
+    checked = checked_attributes(function, attributes)
     names = local_names(function, depth + 1)
     method = is_method(function)
     try:
@@ -182,6 +154,13 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
     )
 
 
+def function_tool(attribute: object) -> ToolDeclaration | None:
+    """The declaration that a function, or a static or class method of one, carries; None for everything else."""
+    function: object = attribute.__func__ if isinstance(attribute, staticmethod | classmethod) else attribute
+    found = getattr(function, _ATTRIBUTE, None) if inspect.isfunction(function) else None
+    return found if isinstance(found, ToolDeclaration) else None
+
+
 def declaration_of(candidate: object) -> ToolDeclaration | abc.Tool:
     """What an application was given as a tool.
 
@@ -195,7 +174,7 @@ def declaration_of(candidate: object) -> ToolDeclaration | abc.Tool:
         return _with_object(candidate)
     declaration = getattr(candidate, _ATTRIBUTE, None)
     if isinstance(declaration, ToolDeclaration) and callable(candidate):
-        if declaration.function is not candidate:
+        if declaration.function is not candidate and not (declaration.is_method and inspect.isfunction(candidate)):
             # The method of an object; or decorated again above @tool, by something that copies attributes: call the outermost.
             return declaration.bound_to(candidate)
         return _with_object(declaration)
@@ -346,51 +325,3 @@ def _state_of(declaration: ToolDeclaration, parameter: str, wanted: Any, state: 
             f"or app.state(object, as_type={name})"
         )
         raise AgentError.standard("MISSING_STATE", message, details={"tool": declaration.name, "type": name}) from None
-
-
-def _checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    known = ToolAttributes.__annotations__
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            instead = f"Did you mean '{near[0]}'?" if near else f"The attributes are: {', '.join(known)}."
-            raise refuse(function, f"@tool has no attribute '{name}'", instead)
-    if "effect" not in given:
-        raise refuse(function, "@tool needs an effect", f"Write @tool(effect=...) with one of: {_choices(Effect)}.")
-    checked = dict(given)
-    checked["effect"] = _choice(function, "effect", given["effect"], Effect)
-    checked["confirmation"] = _choice(function, "confirmation", given.get("confirmation", "none"), Confirmation)
-    for name in ("idempotent", "parallel_safe", "register"):
-        if not isinstance(given.get(name, False), bool):
-            raise refuse(function, f"{name}={given[name]!r} is neither True nor False", "Write one of the two.")
-    for name in ("name", "description"):
-        if not isinstance(given.get(name), str | None):
-            raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
-    timeout = given.get("timeout")
-    if timeout is not None and not (_is_number(timeout) and math.isfinite(timeout) and timeout > 0):
-        instead = "Write a positive number of seconds, or leave it out for the engine's."
-        raise refuse(function, f"timeout={timeout!r} is not a number of seconds", instead)
-    for name, least in (("max_waiting", 0), ("max_output_bytes", 1)):
-        value = given.get(name, least)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise refuse(
-                function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out."
-            )
-    return checked
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _choice(
-    function: Callable[..., Any], attribute: str, value: Any, options: type[Effect] | type[Confirmation]
-) -> Any:
-    try:
-        return options(value)
-    except ValueError:
-        raise refuse(function, f"{attribute}={value!r} is unknown", f"Write one of: {_choices(options)}.") from None
-
-
-def _choices(options: type[Effect] | type[Confirmation]) -> str:
-    return ", ".join(f"'{option.value}'" for option in options)

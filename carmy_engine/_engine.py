@@ -246,6 +246,7 @@ async def open_engine(
     store: IdempotencyStore | None = None,
     authenticator: Authenticator | None = None,
     ready_checks: Mapping[str, ReadyCheck] | None = None,
+    withheld: Iterable[str] = (),
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
@@ -259,12 +260,13 @@ async def open_engine(
         store: A `MemoryStore` where None. Closed with the engine.
         authenticator: For transports.
         ready_checks: For transports.
+        withheld: Names that get ``TOOL_NOT_PERMITTED`` instead of ``TOOL_NOT_FOUND``, unless there is such a tool.
 
     Raises:
         StartupError: Two tools have the same name.
     """
     settings = settings or Settings()
-    registry = Registry(tools, settings.timeout_secs, policies)
+    registry = Registry(tools, settings.timeout_secs, policies, withheld)
     store = MemoryStore(retention=settings.store.retention_days * 86_400) if store is None else store
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)

@@ -48,13 +48,18 @@ class Registry:
         tools: In any order.
         engine_timeout: The engine's default limit, in seconds.
         policies: The application's, in order.
+        withheld: Names of tools that exist elsewhere and were left out on purpose.
 
     Raises:
         StartupError: ``DUPLICATE_TOOL`` for each name that is taken twice.
     """
 
     def __init__(
-        self, tools: Iterable[CompiledTool], engine_timeout: float, policies: Sequence[Policy] = ()
+        self,
+        tools: Iterable[CompiledTool],
+        engine_timeout: float,
+        policies: Sequence[Policy] = (),
+        withheld: Iterable[str] = (),
     ) -> None:
         self._tools: dict[str, Registered] = {}
         problems = []
@@ -64,6 +69,7 @@ class Registry:
             self._tools[tool.spec.name] = Registered(tool, engine_timeout, tuple(policies))
         if problems:
             raise StartupError(problems)
+        self._withheld = frozenset(withheld) - self._tools.keys()
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
 
     def __len__(self) -> int:
@@ -93,9 +99,9 @@ class Registry:
             AgentError: ``TOOL_NOT_PERMITTED``, if the view leaves it out; ``TOOL_NOT_FOUND``, suggesting near names.
         """
         found = self._tools.get(name)
-        if found is None:
+        if found is None and name not in self._withheld:
             raise self._unknown(name, only)
-        if only is not None and name not in only:
+        if found is None or (only is not None and name not in only):
             raise AgentError.standard("TOOL_NOT_PERMITTED", f"{name} is not among the tools of this agent")
         return found
 
