@@ -20,6 +20,7 @@ from carmy_engine._life import descendants
 
 NOISY = r'''
     import ctypes
+    import multiprocessing
     import os
     import subprocess
     import sys
@@ -65,16 +66,18 @@ NOISY = r'''
         return subprocess.run(["ls", "/proc/self/fd"], check=True, stdout=-1, text=True).stdout.split()
 
     @app.tool(effect="none", parallel_safe=True)
-    def fork() -> int:
-        """Let a copy of this process print and exit; count the descriptors above the usual ones that it has."""
-        source, sink = os.pipe()
-        if (pid := os.fork()) == 0:
-            print("noise: fork", flush=True)
-            os.write(sink, str(sum(1 for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}") and
-                                   "pipe" in os.readlink(f"/proc/self/fd/{fd}") and 64 <= int(fd) < 66)).encode())
-            sys.exit(0)
-        os.waitpid(pid, 0)
-        return int(os.read(source, 10))
+    def fork() -> list[int]:
+        """The descriptors of a copy of this process, which also prints."""
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=tell_descriptors, args=(theirs,))
+        process.start()
+        process.join()
+        return ours.recv()
+
+    def tell_descriptors(pipe) -> None:
+        print("noise: fork", flush=True)
+        pipe.send([int(name) for name in os.listdir("/proc/self/fd")])
 
     @app.tool(effect="write", parallel_safe=True)
     async def hold(marker: str) -> str:
