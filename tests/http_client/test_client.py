@@ -490,3 +490,35 @@ def test_servers_do_not_pay() -> None:
     assert done.stdout.split() == ["False", "True"]
     with pytest.raises(AttributeError):
         _ = __import__("carmy_http").nothing
+
+
+def test_without_the_library() -> None:
+    """Without the client's library, asking for the client says what to install."""
+    script = "import sys; sys.modules['httpx2'] = None; from carmy_http import open_http"
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'transports'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "pip install 'carmy-engine[http-client]'" in done.stderr
+
+
+async def test_cancelled_at_any_moment() -> None:
+    """A call or a stream may be cancelled at any of its awaits: nothing stays behind, and the next call works."""
+    async with serving() as server, open_http(server.url) as client:
+
+        async def stream() -> None:
+            async with client.stream(ECHO) as events:
+                async for _ in events:
+                    pass
+
+        for act in (lambda: client.execute(ECHO), stream):
+            for moment in range(40):
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(act)
+                        for _ in range(moment):
+                            await trio.lowlevel.checkpoint()
+                        scope.cancel()
+                assert (await client.execute(ECHO)).data == "a"
+        assert not client._scopes
+        await server.idle()

@@ -288,3 +288,23 @@ async def test_a_server_that_breaks_off(end: str) -> None:
         assert raised.value.request_id == "r1"
         with pytest.raises(ClosedError):
             await client.execute(ECHO)
+
+
+async def test_cancelled_at_any_moment() -> None:
+    """Connecting, calling and closing may be cancelled at any of their awaits: nothing stays behind on either side."""
+    async with serving() as server:
+
+        async def act() -> None:
+            async with open_websocket(server.url) as client:
+                await client.execute(ECHO)
+
+        for moment in range(60):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(act)
+                    for _ in range(moment):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+        await server.idle()
+        async with open_websocket(server.url) as client:
+            assert (await client.execute(ECHO)).data == "a"

@@ -204,3 +204,25 @@ async def test_an_authenticator_that_fails(caplog: pytest.LogCaptureFixture) -> 
         assert "hunter2" not in str(answer.body)
         assert (await other.ask(id=1, op="ping"))["ok"]
     assert "hunter2" in caplog.text
+
+
+async def test_a_handshake_during_shutdown() -> None:
+    """A handshake that shutdown overtakes is told so; a peer that has not asked for anything is just left."""
+    reached, go_on = trio.Event(), trio.Event()
+
+    async def authenticate(credentials: Credentials) -> AgentContext:
+        reached.set()
+        await go_on.wait()
+        return AgentContext()
+
+    async with serving(authenticator=authenticate) as server, server.peer() as silent, server.peer() as peer:
+        await silent.send(b"GET")
+        await peer.send(request())
+        with trio.fail_after(5):
+            await reached.wait()
+            server.engine.stop()
+            assert await silent.stream.receive_some(1) == b""
+            go_on.set()
+            answer = await peer.refusal()
+    assert (answer.status, answer.body["error"]["code"]) == (503, "SHUTTING_DOWN")
+    assert answer.headers["retry-after"] == "1"

@@ -25,7 +25,12 @@ __all__ = ["application", "open_http", "serve"]
 def __getattr__(name: str) -> Any:
     """Import the client when it is first asked for: servers need neither it nor the library below it."""
     if name == "open_http":
-        from ._client import open_http  # noqa: PLC0415 - see above
-
+        try:
+            from ._client import open_http  # noqa: PLC0415 - see above
+        except ModuleNotFoundError as missing:
+            if missing.name != "httpx2":
+                raise
+            problem = "the HTTP client needs the package 'httpx2': pip install 'carmy-engine[http-client]'"
+            raise ModuleNotFoundError(problem, name=missing.name) from missing
         return open_http
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

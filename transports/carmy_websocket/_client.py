@@ -95,11 +95,13 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
     target = Target.of(url)
     headers = _headers(token)
     link = Link(await _connect(target), is_client=True)
-    code, reason = _NORMAL, ""
+    code: int | None = None  # as long as there is no WebSocket to close
+    reason = ""
     try:
         async with trio.open_nursery() as background:
             channel = await background.start(functools.partial(_carry, link, target, headers))
             assert isinstance(channel, MessageChannel)
+            code = _NORMAL
             try:
                 async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS) as client:
                     yield client

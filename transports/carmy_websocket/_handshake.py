@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Iterable, Mapping
 
 import h11
@@ -78,6 +79,8 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
         ]
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
+        if self.error.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % math.ceil(self.error.retry_after)))
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (self.status, _REASONS[self.status].encode(), lines, body)
 

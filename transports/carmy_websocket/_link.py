@@ -113,11 +113,11 @@ class Link(trio.abc.Stream):
         Never raises but `trio.Cancelled`, and then the connection is closed as well.
 
         Args:
-            code: Of the close frame; None to send none.
+            code: Of the close frame; None to send none. A client then does not wait either.
             reason: Its text, ASCII.
         """
         try:
-            if not self._is_torn:
+            if not self._is_torn and not (self._is_client and code is None):
                 with trio.move_on_after(LINGER_SECONDS):
                     if code is not None and not self._has_closed:
                         frame = FrameProtocol(self._is_client, []).close(code, reason[:MAX_REASON_BYTES])

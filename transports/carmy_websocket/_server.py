@@ -14,7 +14,7 @@ from carmy_wire.protocol import MAX_MESSAGE_BYTES
 from carmy_wire.serving import Access, Server, address_of, open_listeners
 
 from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, MessageChannel
-from ._handshake import PATH, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
+from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
 from ._link import LINGER_SECONDS, Link
 
 log = logging.getLogger("carmy_websocket")
@@ -60,22 +60,18 @@ class Connection:
         self._engine = engine
         self._access = access
         self._stream = stream
-        self._before_upgrade = trio.CancelScope()
+        self._reading_head = trio.CancelScope()
 
     def drain(self) -> None:
         """Leave peers that have not asked for anything yet. The driver ends the others once the engine has stopped."""
-        self._before_upgrade.cancel()
+        self._reading_head.cancel()
 
     async def run(self) -> None:
         """Serve it to its end. Whatever happens in it, it ends nothing but this connection."""
-        agreed: tuple[Offer, BoundEngine] | None = None
         try:
-            with self._before_upgrade:
-                agreed = await self._shake_hands()
-            if self._before_upgrade.cancelled_caught or agreed is None:
-                return
-            offer, caller = agreed
-            await self._serve(offer, caller)
+            agreed = await self._shake_hands()
+            if agreed is not None:
+                await self._serve(*agreed)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer has gone, which is its right
         except* Exception as fault:
@@ -85,7 +81,7 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     async def _shake_hands(self) -> tuple[Offer, BoundEngine] | None:
-        """Read the handshake and decide on it. None when it was refused, and answered so."""
+        """Read the handshake and decide on it. None when there was none, or when it was refused and answered so."""
         try:
             return await self._read_handshake()
         except Refused as refused:
@@ -102,18 +98,9 @@ class Connection:
         return None
 
     async def _read_handshake(self) -> tuple[Offer, BoundEngine] | None:
-        seconds = self._engine.settings.http.header_timeout_secs
-        received = b""
-        head = None
-        with trio.move_on_after(seconds):
-            while head is None:
-                data = await self._stream.receive_some(RECEIVE_BYTES)
-                if not data:
-                    return None
-                received += data
-                head = read_head(received)
+        head = await self._read_head(self._engine.settings.http.header_timeout_secs)
         if head is None:
-            raise too_slow(seconds)
+            return None
         self._access.check_host(head.headers)
         self._access.check_origin(head.headers)
         caller = await self._access.authenticate(head.headers, self._peer())
@@ -122,6 +109,20 @@ class Connection:
         if self._engine.stopping.is_set():
             raise AgentError.standard("SHUTTING_DOWN", "the server is shutting down", retry_after=1)
         return offer, caller
+
+    async def _read_head(self, seconds: float) -> Head | None:
+        """The head of the request; None when the peer, or the server, goes away before it is complete."""
+        received = b""
+        with self._reading_head:
+            with trio.move_on_after(seconds):
+                while data := await self._stream.receive_some(RECEIVE_BYTES):
+                    received += data
+                    head = read_head(received)
+                    if head is not None:
+                        return head
+                return None
+            raise too_slow(seconds)
+        return None
 
     def _peer(self) -> str | None:
         try:
