@@ -37,6 +37,7 @@ from ._model.error import ErrorCategory, ErrorInfo
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
 from ._model.result import ExecutionStatus, NextAction
+from ._model.run import RunContext
 from ._model.spec import Catalog, PublicSpec, ToolSpec
 from ._policy import RateLimit, RequireToolPermission, SafePolicy
 from ._result import ExecutionResult
@@ -92,6 +93,7 @@ __all__ = [
     "PublicSpec",
     "RateLimit",
     "RequireToolPermission",
+    "RunContext",
     "SafePolicy",
     "Settings",
     "StartupError",

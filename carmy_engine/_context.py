@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from ._model.cause import Cause
+from ._model.run import RunContext
 from .errors import AgentError
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -92,7 +93,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     """Who calls and under which authority; for a running tool, also its execution.
 
     Hosts and authenticators build it with the first group of fields. The engine fills in the others. A request can
-    never set any of it. It carries no services: those belong in `State`.
+    never set any of it. What the application shares belongs in `State`, not in here.
 
     Attributes:
         principal: The authenticated caller.
@@ -100,12 +101,13 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         permissions: Strings granted by the host, such as ``confirm:delete_customer`` or ``tool:search``.
         metadata: Host-defined values.
         transport: How the call arrived.
-        thread_id: From the caller's run, when given; so are the next five.
+        thread_id: From the caller's run, when given (`RunContext`); so are the next four, and `services`.
         run_id: The caller's run.
         node_path: Where in the run.
         attempt: Which attempt of the node.
         caller_id: Which agent or node calls.
-        call_id: The model's own id of the call.
+        call_id: The model's own id of the call. A running tool finds the execution's id here when there is none.
+        services: Objects of the caller's run.
         execution_id: This execution.
         request_id: The caller's idempotency identity.
         cancellation: Whether the execution has been asked to stop.
@@ -125,6 +127,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     attempt: int | None = None
     caller_id: str | None = None
     call_id: str | None = None
+    services: Mapping[Any, Any] = _NOTHING
     execution_id: str = ""
     request_id: str | None = None
     cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
@@ -139,6 +142,19 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         if type(permissions) is not frozenset:
             msgspec.structs.force_setattr(self, "permissions", frozenset(permissions))
 
+    def within(self, run: RunContext) -> AgentContext:
+        """The same caller, in a run: its ids and services take the place of others, its metadata is added."""
+        return msgspec.structs.replace(
+            self,
+            thread_id=run.thread_id,
+            run_id=run.run_id,
+            node_path=run.node_path,
+            attempt=run.attempt,
+            caller_id=run.caller_id,
+            services=run.services,
+            metadata={**self.metadata, **run.metadata} if run.metadata else self.metadata,
+        )
+
     def remaining(self) -> float:
         """Seconds until the deadline, never negative; infinite without one. Safe in a tool's worker thread."""
         return max(0.0, self.deadline - self.clock()) if self.deadline != float("inf") else self.deadline
@@ -146,4 +162,3 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     def allows(self, permission: str) -> bool:
         """True when the host granted this permission."""
         return permission in self.permissions
-

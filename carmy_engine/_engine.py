@@ -20,6 +20,7 @@ from ._inflight import ExecutionSummary, Inflight
 from ._invoke import Invoker
 from ._model.cause import Cause
 from ._model.request import ExecutionRequest
+from ._model.run import RunContext
 from ._model.spec import Catalog
 from ._pipeline import Pipeline
 from ._registry import Registry
@@ -96,6 +97,7 @@ class BoundEngine:
         context: AgentContext | None = None,
         transport: str | None = None,
         gone: Cause | None = None,
+        run: RunContext | None = None,
     ) -> BoundEngine:
         """An executor that calls on somebody's behalf. What is not given stays as it is.
 
@@ -107,6 +109,7 @@ class BoundEngine:
             context: All of that at once, for example from an authenticator.
             transport: How calls arrive.
             gone: What it means when the scope round `execute` is cancelled; servers pass ``Cause.DISCONNECT``.
+            run: The run that calls come from: its ids, and metadata that is added to what is bound.
         """
         base = self._caller.context if context is None else context
         changes: dict[str, Any] = {
@@ -117,6 +120,8 @@ class BoundEngine:
             "transport": transport if transport is not None or context is None else self._caller.context.transport,
         }
         base = msgspec.structs.replace(base, **{name: value for name, value in changes.items() if value is not None})
+        if run is not None:
+            base = base.within(run)
         return BoundEngine(
             self._engine,
             Caller(context=base, gone=self._caller.gone if gone is None else gone, only=self._caller.only),

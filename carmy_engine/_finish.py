@@ -82,6 +82,12 @@ class Finisher:
                 waited_ms=execution.waited * 1000,
                 started_at=execution.started_at,
                 replayed=result.replayed,
+                thread_id=context.thread_id,
+                run_id=context.run_id,
+                node_path=context.node_path,
+                attempt=context.attempt,
+                caller_id=context.caller_id,
+                call_id=context.call_id,
             )
         )
 

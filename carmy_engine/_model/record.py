@@ -27,6 +27,12 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         waited_ms: Of that, the wait for a turn or a thread.
         started_at: Unix seconds of the call's arrival.
         replayed: The answer was a stored one.
+        thread_id: From the caller's run, when it was given; so are the next four.
+        run_id: The run.
+        node_path: Where in the run.
+        attempt: Which attempt of the node.
+        caller_id: Which agent or node called.
+        call_id: The model's own id of the call.
     """
 
     execution_id: str
@@ -43,3 +49,9 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waited_ms: float
     started_at: float
     replayed: bool
+    thread_id: str | None = None
+    run_id: str | None = None
+    node_path: str | None = None
+    attempt: int | None = None
+    caller_id: str | None = None
+    call_id: str | None = None
