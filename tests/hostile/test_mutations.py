@@ -166,9 +166,9 @@ def test_any_bytes(pieces: list[bytes]) -> None:
     """Whatever bytes arrive, however cut, only valid HTTP answers go out, or the connection closes; the server lives."""
 
     async def attack() -> None:
-        async with besieged(*ALL, http={"header_timeout_secs": 0.02, "body_timeout_secs": 0.02}) as siege:
-            async with siege.server.client() as client:
-                answers = parse(await converse(client, *[piece for piece in pieces if piece], LAST))
-                assert all(answer.status != 500 for answer in answers)
+        http = {"header_timeout_secs": 0.02, "body_timeout_secs": 0.02}
+        async with besieged(*ALL, http=http) as siege, siege.server.client() as client:
+            answers = parse(await converse(client, *[piece for piece in pieces if piece], LAST))
+            assert all(answer.status != 500 for answer in answers)
 
     trio.run(attack)
