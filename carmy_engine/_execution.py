@@ -119,8 +119,8 @@ class Execution(msgspec.Struct, eq=False):
 
     @property
     def started(self) -> bool:
-        """The tool has begun to run, so effects may exist."""
-        return self.phase is Phase.RUNNING
+        """The tool has begun to run, so effects may exist. An abandoned thread counts: it cannot be kept from beginning."""
+        return self.phase is Phase.RUNNING or (self.thread is not None and self.thread.abandoned)
 
     def context(self) -> AgentContext:
         """What the tool receives: the caller's context and this execution."""

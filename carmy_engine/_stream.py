@@ -130,6 +130,7 @@ class StreamListener:
         self._stream = stream
         self._thread = threading.get_ident()
         self._token = trio.lowlevel.current_trio_token()
+        self._has_begun = False
 
     def execution_started(self, execution: Execution) -> None:
         """See `Listener`."""
@@ -140,14 +141,21 @@ class StreamListener:
         self._stream.put(ToolWaiting, execution)
 
     def tool_started(self, execution: Execution) -> None:
-        """See `Listener`. From a worker thread it arrives in order: trio runs such calls first in, first out."""
+        """See `Listener`."""
         if threading.get_ident() == self._thread:
-            self._stream.put(ToolStarted, execution)
+            self._begin(execution)
         else:
-            self._token.run_sync_soon(self._stream.put, ToolStarted, execution)
+            self._token.run_sync_soon(self._begin, execution)
+
+    def _begin(self, execution: Execution) -> None:
+        """Once: a thread that is abandoned as it begins may be told of after its end."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._stream.put(ToolStarted, execution)
 
     def tool_completed(self, execution: Execution, *, ok: bool) -> None:
         """See `Listener`."""
+        self._begin(execution)
         self._stream.put(
             ToolCompleted,
             execution,
