@@ -172,8 +172,9 @@ class Execution(msgspec.Struct, eq=False):
 
     def stops_waiting(self) -> None:
         """It got its turn, or it never will."""
-        if self._waits_since is not None:
-            self.waited = self.now() - self._waits_since
+        since = self._waits_since  # once: a thread that is abandoned as it begins comes here at the same time as its end
+        if since is not None:
+            self.waited = self.now() - since
             self._waits_since = None
 
     def cancel(self, cause: Cause) -> bool:
