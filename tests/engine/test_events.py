@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import trio
@@ -296,3 +297,28 @@ async def test_an_event_of_waiting_for_a_thread(mock_clock):
         call = await b.start_waiting(nursery, "thread_read")
         await b.open(gate)
         assert code(await call.wait()) == "ok"
+
+
+async def test_a_thread_that_is_abandoned_as_it_begins(mock_clock):
+    """When the deadline passes in the moment in which a thread begins, the events are in order and the reader sees the end."""
+    began = threading.Event()
+
+    @read
+    def slow(gate: str) -> None:
+        began.set()
+        b.stage.pass_gate_in_thread(gate)
+
+    async with bench(slow) as b:
+        for _ in range(20):  # the loop takes what happened at the same time in any order
+            gate = b.gate()
+            began.clear()
+            async with b.engine.stream(request("slow", {"gate": gate}, timeout_ms=1000)) as channel:
+                while not began.wait(0.02):  # not letting the loop run between the beginning and the deadline
+                    await trio.lowlevel.checkpoint()
+                mock_clock.jump(2)
+                events = [event async for event in channel]
+            assert kinds(events) == ["started", "started", "completed", "end"]
+            assert isinstance(events[-1], ExecutionCompleted)
+            assert events[-1].result.error is not None
+            assert events[-1].result.error.details == {"phase": "running", "cause": "deadline"}
+            await b.open(gate)

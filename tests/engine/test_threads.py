@@ -268,3 +268,16 @@ async def test_leaving_the_engine_with_a_stuck_thread(clock):
     entry = await b.entry("r")
     assert entry is not None
     assert entry.state != "free"
+
+
+async def test_an_abandoned_run_counts_as_started():
+    """Between a thread's claim and its first step nobody can keep it from running, so the answer says that effects may exist."""
+    from carmy_engine._execution import Caller, Execution, Phase
+
+    execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
+    threads = Threads()
+    execution.thread = run = threads.prepare(lambda: None, execution.starts)
+    assert run._claim.acquire(blocking=False)  # as the thread does first
+    run.give_up()
+    assert execution.phase is Phase.WAITING
+    assert execution.started
