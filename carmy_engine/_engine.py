@@ -277,7 +277,10 @@ async def open_engine(
     inflight = Inflight(settings.max_executions)
     threads = Threads()
     all_sinks = Sinks((audit, *sinks))
+    prepare: Callable[[], Awaitable[object]] | None = getattr(store, "prepare", None)
     try:
+        if prepare is not None:
+            await prepare()
         async with trio.open_nursery() as background:
             with Watchdog() as watchdog:
                 pipeline = Pipeline(

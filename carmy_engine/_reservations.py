@@ -12,14 +12,14 @@ from ._context import AgentContext
 from ._execution import Execution
 from ._fingerprint import fingerprint
 from ._grace import grace
-from ._idempotency import Leaves, judge, leaves
+from ._idempotency import Leaves, judge, leaves, may_run_again
 from ._ids import check_request_id
 from ._invoke import Ending
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity, Reservation, ReservationState
 from ._model.result import Outcome
 from ._model.spec import ToolSpec
-from .abc import IdempotencyStore, StoreFull
+from .abc import IdempotencyStore, StoreError, StoreFull
 from .errors import AgentError
 
 log = logging.getLogger("carmy")
@@ -55,7 +55,7 @@ class Reservations:
         self._never_waits = vars(type(store)).get("never_waits", False) is True
 
     async def reserve(
-        self, identity: Identity, execution: Execution, request: ExecutionRequest, arguments: bytes
+        self, identity: Identity, execution: Execution, spec: ToolSpec, request: ExecutionRequest, arguments: bytes
     ) -> Outcome | None:
         """Reserve the identity for this execution.
 
@@ -76,6 +76,9 @@ class Reservations:
         )
         try:
             existing = await self._store.reserve(reservation)
+            if existing is not None and may_run_again(existing, mine, spec):
+                await self._store.release(identity, existing.execution_id)
+                existing = await self._store.reserve(reservation)
         except StoreFull:
             raise AgentError.standard(
                 "IDEMPOTENCY_CAPACITY",
@@ -85,7 +88,10 @@ class Reservations:
         except Exception as error:  # a guard round the host's store
             log.exception("the idempotency store could not reserve a request_id")
             raise AgentError.standard(
-                "STORE_ERROR", "the idempotency store failed; the tool was not run", retry_after=1, details={"ran": False}
+                "STORE_ERROR",
+                f"the idempotency store failed{_in_brackets(error)}; the tool was not run",
+                retry_after=1,
+                details={"ran": False, **_reason(error)},
             ) from error
         return None if existing is None else judge(existing, mine)
 
@@ -114,32 +120,44 @@ class Reservations:
             step = self._store.interrupt(identity, execution.id, ending.cause, time.time())
         else:
             step = self._store.release(identity, execution.id)
+        failure: Exception | None = None
         try:
             if self._never_waits:
                 await step
                 return ending
             with grace(STORE_SECONDS) as limit:
                 await step
-        except Exception:  # a guard round the host's store
+        except Exception as error:  # a guard round the host's store
             log.exception("the idempotency store could not record the end of %s (%s)", execution.id, left.value)
+            failure = error
         else:
             if not limit.cancelled_caught:
                 return ending
             log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
-        return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending)
+        return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending, failure)
 
-    def _unrecorded(self, spec: ToolSpec, ending: Ending) -> Ending:
+    def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: Exception | None) -> Ending:
         """The tool ran, and nobody will be able to replay what it answered: say so, and give the answer now."""
-        details: dict[str, object] = {"ran": True}
+        details: dict[str, object] = {"ran": True, **_reason(failure)}
         if ending.error is not None:
             details["error"] = ending.error.info
         else:
             details["data"] = msgspec.Raw(ending.data_json or b"null")
         told = AgentError(
             "STORE_ERROR",
-            f"{spec.name} ran, but its result could not be recorded; a retry with this request_id will not repeat it",
+            f"{spec.name} ran, but its result could not be recorded{_in_brackets(failure)};"
+            " a retry with this request_id will not repeat it",
             "internal",
             suggested_action="Take the result from details; do not run the tool again.",
             details=details,
         )
         return Ending(error=told, exception=ending.exception)
+
+
+def _reason(failure: Exception | None) -> dict[str, str]:
+    """What callers are told of the store's trouble: one word, if it has one. Its text may name places of this machine."""
+    return {"reason": failure.reason} if isinstance(failure, StoreError) else {}
+
+
+def _in_brackets(failure: Exception | None) -> str:
+    return f" ({failure.reason})" if isinstance(failure, StoreError) else ""

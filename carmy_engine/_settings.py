@@ -25,6 +25,7 @@ Flag = Annotated[bool, Meta(description="true or false")]
 Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
 Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
 Address = Annotated[str, Meta(min_length=1, description="HOST:PORT, such as 127.0.0.1:3000 or [::1]:0")]
+Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
 Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
 
 _ADDRESS = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:/\s@]+)):(?P<port>[0-9]{1,5})")
@@ -109,10 +110,12 @@ class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         url: ``memory:`` or ``sqlite:PATH``.
         retention_days: How long a completed entry replays, counted from its completion.
+        durability: ``full``: answers survive a power cut; ``normal``: the end of the process. For stores that write.
     """
 
     url: Text = "memory:"
     retention_days: Days = 7.0
+    durability: Durability = "full"
 
 
 class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):

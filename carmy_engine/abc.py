@@ -119,6 +119,16 @@ class StoreFull(Exception):  # noqa: N818 - a signal between store and engine, l
     """The store has no room and holds nothing that it may drop."""
 
 
+class StoreError(Exception):
+    """A store could not do what it was asked, and can say why in a word. Its text is for the log alone.
+
+    Attributes:
+        reason: The word: callers are told in ``details.reason``.
+    """
+
+    reason: str
+
+
 class IdempotencyStore(Protocol):
     """Remembers what became of every ``request_id``.
 
@@ -127,6 +137,9 @@ class IdempotencyStore(Protocol):
 
     A class whose methods never wait may set ``never_waits = True`` (a subclass has to say so again): recording the end of
     an execution is then spared the shield that protects it from the caller's cancel.
+
+    A store that has something to do before the first call may have an ``async def prepare(self)``; what that raises keeps
+    the engine from starting.
     """
 
     async def reserve(self, reservation: Reservation) -> Reservation | None:

@@ -64,6 +64,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "http.allowed_origins": "https://a.example",
         "store.url": "memory:",
         "store.retention_days": "0.5",
+        "store.durability": "normal",
     }
     assert samples.keys() == KEYS.keys()
     variables = {key: "CARMY_" + key.upper().replace(".", "_") for key in samples}
@@ -86,7 +87,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
             allowed_hosts=("a.example", "b.example"),
             allowed_origins=("https://a.example",),
         ),
-        store=StoreSettings(retention_days=0.5),
+        store=StoreSettings(retention_days=0.5, durability="normal"),
     )
 
 

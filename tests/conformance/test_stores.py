@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from carmy_engine.stores.memory import MemoryStore
+from carmy_engine.stores.sqlite import SqliteStore
 from carmy_engine.testing import STORE_CHECKS, MakeStore, StoreCheck
 
 
@@ -17,7 +20,18 @@ async def memory(*, clock: Callable[[], float], retention: float, max_entries: i
     yield MemoryStore(clock=clock, retention=retention, max_entries=max_entries)
 
 
-MAKERS: dict[str, MakeStore] = {"memory": memory}
+@asynccontextmanager
+async def sqlite(*, clock: Callable[[], float], retention: float, max_entries: int) -> AsyncIterator[SqliteStore]:
+    """The store in SQLite, in a file of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = SqliteStore(
+            Path(directory, "state.db"), durability="normal", clock=clock, retention=retention, max_entries=max_entries
+        )
+        yield store
+        await store.aclose()
+
+
+MAKERS: dict[str, MakeStore] = {"memory": memory, "sqlite": sqlite}
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=str)

@@ -1,0 +1,193 @@
+"""The file: opened, kept open and given up again. Everything here runs in the writer's thread, and may wait."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from ...abc import StoreError
+from ._connection import Connection
+from ._entries import Bounds, Entries
+from ._errors import FileLockedError, FileReplacedError, translate, translate_os
+from ._owners import Owners
+from ._schema import check_version, migrate
+
+log = logging.getLogger("carmy")
+
+PATIENCE_SECONDS = 5.0
+"""Longest wait for other processes that use the file. A transaction takes milliseconds, so this means that something is
+wrong; it is less than the engine waits for a store to record an ending."""
+
+PAUSE_SECONDS = 0.003
+"""Longest pause between two attempts to get hold of the file: about as long as a transaction with one sync."""
+
+WAL_BYTES = 64 * 1024 * 1024
+"""What the write-ahead log is cut back to when a burst has made it longer."""
+
+Durability = Literal["full", "normal"]
+"""``full``: what was answered survives a power cut. ``normal``: it survives the process, not always the power cut."""
+
+
+class Database:
+    """The connection, made when it is first needed, and made anew after an error.
+
+    Attributes:
+        path: Of the file. Beside it are ``-wal``, ``-shm`` and ``-owners``.
+    """
+
+    def __init__(self, path: Path, durability: Durability, bounds: Bounds) -> None:
+        self.path = path
+        self._durability = durability
+        self._bounds = bounds
+        self._connection: Connection | None = None
+        self._owners: Owners | None = None
+        self._owner = 0
+        self._file: tuple[int, int] | None = None
+        self._give_up_at = 0.0
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Entries]:
+        """A transaction that may write; committed at the end of the block, rolled back if the block raises.
+
+        Raises:
+            StoreError: Nothing was changed. After anything but `FileLockedError` the next transaction opens the file anew.
+        """
+        self._give_up_at = time.monotonic() + PATIENCE_SECONDS
+        try:
+            connection, owners = self._opened()
+            connection.run("BEGIN IMMEDIATE")
+            try:
+                yield Entries(connection, owners, self._owner, self._bounds)
+                connection.run("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.run("ROLLBACK")
+        except apsw.Error as error:
+            fault = translate(error, self.path)
+            if not isinstance(fault, FileLockedError):
+                self._disconnect()
+            raise fault from error
+        except OSError as error:
+            self._disconnect()
+            raise translate_os(error, self.path) from error
+        except StoreError:
+            self._disconnect()
+            raise
+
+    def close(self) -> None:
+        """Interrupt what this store has left running, and let go of the file. Idempotent.
+
+        Raises:
+            StoreError: The former could not be done. The file is closed all the same, and whoever opens it next will do it.
+        """
+        try:
+            if self._connection is not None:
+                with self.transaction() as entries:
+                    entries.leave()
+        finally:
+            self._disconnect()
+            if self._owners is not None:
+                self._owners.close()
+                self._owners = None
+
+    def _opened(self) -> tuple[Connection, Owners]:
+        if self._connection is not None and self._owners is not None:
+            if self._file == _number(self.path):
+                return self._connection, self._owners
+            self._owner = 0  # what another file says about this number is about somebody else
+            raise FileReplacedError(
+                f"{self.path} was removed or replaced while it was open; what it held is not known here any more"
+            )
+        owners = self._owners
+        if owners is None:
+            self._owners = owners = Owners(self.path.with_name(self.path.name + "-owners"))
+        while not owners.start_opening():
+            if not self._pause():
+                raise FileLockedError(f"{self.path} is locked: another process has been opening it for too long")
+        try:
+            _make_private(self.path)
+            self._connection = connection = self._connect()
+            self._register(connection, owners)
+            self._file = _number(self.path)
+        except BaseException:
+            self._disconnect()
+            raise
+        finally:
+            owners.end_opening()
+        return connection, owners
+
+    def _connect(self) -> Connection:
+        connection = Connection(self.path, self._pause)
+        try:
+            check_version(connection, self.path)  # before anything is written
+            connection.run("PRAGMA journal_mode = WAL")
+            connection.run(f"PRAGMA synchronous = {self._durability}")
+            connection.run(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+            migrate(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _register(self, connection: Connection, owners: Owners) -> None:
+        """Take an owner's id, unless there is one from before an error, and interrupt what the dead have left."""
+        connection.run("BEGIN IMMEDIATE")
+        try:
+            known = connection.row("SELECT 1 FROM owners WHERE id = ?", (self._owner,))
+            while known is None:
+                values = (os.getpid(), self._bounds.clock())
+                self._owner = connection.insert("INSERT INTO owners (pid, opened_at) VALUES (?, ?)", values)
+                if owners.claim(self._owner):
+                    break
+                # The file is a new one, and somebody still uses the one that was here before.
+                connection.run("DELETE FROM owners WHERE id = ?", (self._owner,))
+            Entries(connection, owners, self._owner, self._bounds).bury_the_dead()
+            connection.run("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.run("ROLLBACK")
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._file = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def _pause(self) -> bool:
+        """Wait a moment for others; False when the patience is at its end. Of random length, lest two keep in step."""
+        if time.monotonic() >= self._give_up_at:
+            return False
+        time.sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - no secret
+        return True
+
+
+def _make_private(path: Path) -> None:
+    """See to it that only the owner can read and write the file. SQLite gives the files beside it the same mode.
+
+    An existing file is not opened for that: closing it would drop the locks that SQLite has on it in this process.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+            with contextlib.suppress(FileNotFoundError):
+                mode = stat.S_IMODE(each.stat().st_mode)
+                if mode & 0o077:
+                    log.warning("%s could be read by others (mode %o); it is private now", each, mode)
+                    each.chmod(mode & 0o700)
+
+
+def _number(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

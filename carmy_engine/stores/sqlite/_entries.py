@@ -1,0 +1,157 @@
+"""What can be done to entries inside a transaction. Runs in the writer's thread and never waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..._model.cause import Cause
+from ..._model.reservation import Reservation, ReservationState
+from ...abc import StoreFull
+from ._connection import Connection
+from ._owners import Owners
+from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, unpack
+
+SWEPT_AT_ONCE = 1000
+"""Entries past their retention that one transaction drops: more than it can add, so that sweeping keeps up, and few enough
+that nobody notices."""
+
+_FIND = f"SELECT {COLUMNS} FROM entries WHERE key = ?"  # noqa: S608 - a constant
+_ADD = """
+    INSERT INTO entries (
+        key, principal, session, scope, request_id, fingerprint, execution_id, tool, started_at, state, owner, bytes
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?) ON CONFLICT (key) DO NOTHING
+"""
+_COMPLETE = """
+    UPDATE entries SET state = 'completed', owner = NULL, cause = NULL, data = ?, error = ?, finished_at = ?, bytes = bytes + ?
+    WHERE key = ? AND execution_id = ? AND state <> 'completed'
+"""
+_INTERRUPT = """
+    UPDATE entries SET state = 'interrupted', owner = NULL, cause = ?, finished_at = ?
+    WHERE key = ? AND execution_id = ? AND state = 'running'
+"""
+_RELEASE = "DELETE FROM entries WHERE key = ? AND execution_id = ? AND state <> 'completed'"
+_BURY = """
+    UPDATE entries SET state = 'interrupted', owner = NULL, finished_at = ? WHERE owner = ?
+"""
+_SWEEP = """
+    DELETE FROM entries WHERE id IN (
+        SELECT id FROM entries WHERE state = 'completed' AND finished_at <= ? ORDER BY finished_at LIMIT ?
+    )
+"""
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a store keeps, and for how long.
+
+    Attributes:
+        max_entries: Identities at one time.
+        max_bytes: Of entries and their outputs at one time.
+        retention: Seconds that a completed entry is kept, from its completion.
+        clock: Unix seconds.
+    """
+
+    max_entries: int
+    max_bytes: int
+    retention: float
+    clock: Callable[[], float]
+
+
+class Entries:
+    """The entries, for the length of one transaction.
+
+    Args:
+        connection: Inside a transaction that may write.
+        owners: Who is alive.
+        owner: The store's own id.
+        bounds: Its bounds.
+    """
+
+    def __init__(self, connection: Connection, owners: Owners, owner: int, bounds: Bounds) -> None:
+        self._connection = connection
+        self._owners = owners
+        self._owner = owner
+        self._bounds = bounds
+        self._now = bounds.clock()
+        self._room: tuple[int, int] | None = None  # entries and bytes that may be added; None until somebody asks
+
+    def reserve(self, new: NewEntry) -> Reservation | None:
+        """See `IdempotencyStore.reserve`."""
+        if self._has_room() and self._add(new):
+            return None
+        existing = self.find(new.key)
+        if existing is not None:
+            return existing
+        if not self._has_room(again=True):
+            raise StoreFull
+        added = self._add(new)
+        assert added, "the key was free a moment ago, in this transaction"
+        return None
+
+    def complete(self, key: bytes, execution_id: str, answer: Answer) -> bool:
+        """See `IdempotencyStore.complete`."""
+        values = (answer.data, answer.error, answer.finished_at, answer.bytes)
+        return self._connection.changes(_COMPLETE, (*values, key, execution_id))
+
+    def release(self, key: bytes, execution_id: str) -> bool:
+        """See `IdempotencyStore.release`."""
+        return self._connection.changes(_RELEASE, (key, execution_id))
+
+    def interrupt(self, key: bytes, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
+        """See `IdempotencyStore.interrupt`."""
+        return self._connection.changes(
+            _INTERRUPT, (None if cause is None else cause.value, finished_at, key, execution_id)
+        )
+
+    def find(self, key: bytes) -> Reservation | None:
+        """The entry as it has to be seen now: gone if past its retention, interrupted if its owner is dead."""
+        row = self._connection.row(_FIND, (key,))
+        if row is None:
+            return None
+        entry, owner = unpack(row)
+        if entry.state is ReservationState.COMPLETED:
+            assert entry.finished_at is not None
+            if entry.finished_at + self._bounds.retention <= self._now:
+                self._connection.run("DELETE FROM entries WHERE key = ?", (key,))
+                return None
+        elif owner is not None and not self._is_alive(owner):
+            self._bury(owner)
+            return self.find(key)
+        return entry
+
+    def bury_the_dead(self) -> None:
+        """Interrupt what owners that are no longer alive have left running."""
+        for (owner,) in self._connection.rows("SELECT id FROM owners"):
+            if not self._is_alive(owner):
+                self._bury(owner)
+
+    def leave(self) -> None:
+        """Interrupt what this store has left running; it has no owner from now on."""
+        self._bury(self._owner)
+
+    def _is_alive(self, owner: int) -> bool:
+        return owner == self._owner or self._owners.is_alive(owner)
+
+    def _bury(self, owner: int) -> None:
+        self._connection.run(_BURY, (self._now, owner))
+        self._connection.run("DELETE FROM owners WHERE id = ?", (owner,))
+
+    def _add(self, new: NewEntry) -> bool:
+        added = self._connection.changes(_ADD, (new.key, *new.values, self._owner, new.bytes))
+        if added and self._room is not None:
+            self._room = (self._room[0] - 1, self._room[1] - new.bytes)
+        return added
+
+    def _has_room(self, *, again: bool = False) -> bool:
+        """Whether an entry may be added. Asked for the first time, it drops what is past its retention.
+
+        Args:
+            again: Count again: entries may have gone in this transaction.
+        """
+        if self._room is None:
+            self._connection.run(_SWEEP, (self._now - self._bounds.retention, SWEPT_AT_ONCE))
+        if self._room is None or again:
+            ((entries, size),) = self._connection.rows("SELECT entries, bytes FROM totals")
+            self._room = (self._bounds.max_entries - entries, self._bounds.max_bytes - size)
+        return self._room[0] > 0 and self._room[1] >= ENTRY_BYTES

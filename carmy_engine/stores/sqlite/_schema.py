@@ -1,0 +1,110 @@
+"""What the file looks like, and how older files become like it. Forward only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._connection import Connection
+from ._errors import CorruptFileError, NewerFileError
+
+APPLICATION_ID = 0x63726D79
+"""``crmy`` in the header of the file: how a file of another program is told from one of ours."""
+
+MIGRATIONS = (
+    """
+    -- One row for each open store. It lives as long as its byte of the lock file is locked; see _owners.py. Ids are never
+    -- used twice.
+    CREATE TABLE owners (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        pid INTEGER NOT NULL,
+        opened_at REAL NOT NULL
+    ) STRICT;
+
+    CREATE TABLE entries (
+        id INTEGER PRIMARY KEY,
+        key BLOB NOT NULL UNIQUE,  -- SHA-256 of the identity, in which absent and empty parts differ
+        principal TEXT,
+        session TEXT,
+        scope TEXT NOT NULL,
+        request_id TEXT NOT NULL,
+        fingerprint BLOB NOT NULL,
+        execution_id TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('running', 'interrupted', 'completed')),
+        owner INTEGER,             -- of a running entry; NULL otherwise
+        started_at REAL NOT NULL,
+        finished_at REAL,
+        cause TEXT,
+        data BLOB,
+        error BLOB,
+        bytes INTEGER NOT NULL,
+        CHECK ((state = 'running') = (owner IS NOT NULL)),
+        CHECK ((state = 'running') = (finished_at IS NULL))
+    ) STRICT;
+
+    CREATE INDEX entries_by_owner ON entries (owner) WHERE owner IS NOT NULL;
+    CREATE INDEX entries_by_age ON entries (finished_at) WHERE state = 'completed';
+    CREATE INDEX entries_in_doubt ON entries (started_at) WHERE state <> 'completed';
+
+    -- What the bounds are checked against, kept by the file itself so that no writer can forget it.
+    CREATE TABLE totals (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        entries INTEGER NOT NULL,
+        bytes INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO totals VALUES (1, 0, 0);
+    CREATE TRIGGER entry_added AFTER INSERT ON entries BEGIN
+        UPDATE totals SET entries = entries + 1, bytes = bytes + NEW.bytes;
+    END;
+    CREATE TRIGGER entry_removed AFTER DELETE ON entries BEGIN
+        UPDATE totals SET entries = entries - 1, bytes = bytes - OLD.bytes;
+    END;
+    CREATE TRIGGER entry_changed AFTER UPDATE OF bytes ON entries BEGIN
+        UPDATE totals SET bytes = bytes + NEW.bytes - OLD.bytes;
+    END;
+    """,
+)
+"""Each leads from one version to the next; the version of a file is how many it has had. Never change one, add one."""
+
+
+def check_version(connection: Connection, path: Path) -> int:
+    """The file's version; 0 for an empty file. Changes nothing.
+
+    Raises:
+        NewerFileError: A later version of this store has written it.
+        CorruptFileError: It belongs to another program.
+        apsw.Error: It cannot be read.
+    """
+    ((application,),) = connection.rows("PRAGMA application_id")
+    ((version,),) = connection.rows("PRAGMA user_version")
+    ((tables,),) = connection.rows("SELECT count(*) FROM sqlite_schema")
+    if application != APPLICATION_ID and (tables or version or application):
+        raise CorruptFileError(f"{path} is an SQLite file of another program; give the store a file of its own")
+    if version > len(MIGRATIONS):
+        raise NewerFileError(
+            f"{path} was written by a newer version of carmy-engine (its version is {version}, this one knows"
+            f" {len(MIGRATIONS)}); use that version, or another file"
+        )
+    return int(version)
+
+
+def migrate(connection: Connection, path: Path) -> None:
+    """Bring the file to the newest version, in one transaction.
+
+    Raises:
+        NewerFileError: See `check_version`.
+        CorruptFileError: See `check_version`.
+        apsw.Error: It could not be done; the file is as it was.
+    """
+    connection.run("BEGIN IMMEDIATE")
+    try:
+        version = check_version(connection, path)
+        for script in MIGRATIONS[version:]:
+            connection.run(script)
+        if version < len(MIGRATIONS):
+            connection.run(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.run(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.run("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.run("ROLLBACK")

@@ -1,0 +1,150 @@
+"""The store: what `IdempotencyStore` asks for, as jobs for the writer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+from ..._model.cause import Cause
+from ..._model.reservation import Identity, Reservation
+from ..._model.result import Outcome
+from ..._settings import StoreSettings
+from ...abc import StoreError
+from ...errors import ConfigurationError
+from ._database import Database, Durability
+from ._entries import Bounds, Entries
+from ._errors import NewerFileError
+from ._rows import key_of, pack, pack_outcome
+from ._writer import Job, Writer
+
+log = logging.getLogger("carmy")
+
+MAX_ENTRIES = 1_000_000
+"""Identities remembered. About half a gigabyte without outputs."""
+
+MAX_BYTES = 2 * 1024 * 1024 * 1024
+"""Of entries and their outputs: what a small machine's disk can spare."""
+
+RETENTION_SECONDS = 7 * 24 * 3600.0
+"""How long a completed entry is replayed, counted from its completion."""
+
+
+class SqliteStore:
+    """Keeps entries in an SQLite file. Several stores, in several processes of one machine, may share it.
+
+    What `reserve` and `complete` have answered survives the end of the process, and with ``durability="full"`` that of the
+    machine. A running entry whose process has ended is *interrupted* for everybody else from then on.
+
+    If a caller is cancelled it leaves at once. Its reservation is then withdrawn or taken back; an ending (`complete`,
+    `release`, `interrupt`) is recorded all the same, before anything else is done to the file. So is one whose recording
+    has failed, as soon as the file can be written again.
+
+    Every method may raise a `StoreError`; its `reason` is one of ``locked``, ``disk_full``, ``corrupt``, ``read_only``,
+    ``cannot_open``, ``newer_version``, ``replaced``, ``io_error``, ``closed`` and ``failed``. The file is opened anew after most of
+    them, so that the store works again once the reason is gone.
+
+    Args:
+        path: Of the file; made if it is missing, readable and writable for its owner only. Beside it are files with the
+            same name and ``-wal``, ``-shm`` and ``-owners``.
+        durability: ``full`` or ``normal``; with the latter a power cut may take the last answers with it.
+        max_entries: Identities at one time.
+        max_bytes: Bytes of entries and their outputs at one time.
+        retention: Seconds.
+        clock: Unix seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        durability: Durability = "full",
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+        retention: float = RETENTION_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        bounds = Bounds(max_entries=max_entries, max_bytes=max_bytes, retention=retention, clock=clock)
+        self.path = Path(path).absolute()
+        """The file, wherever the process goes from here."""
+        self._writer = Writer(Database(self.path, durability, bounds))
+
+    @property
+    def transactions(self) -> int:
+        """How many there have been; each has served everybody who came while the one before it was written."""
+        return self._writer.transactions
+
+    async def prepare(self) -> None:
+        """Open the file and interrupt what dead processes have left running. Optional: any other method does it as well.
+
+        A file that cannot be used now is reported in the log; it is tried again with every call.
+
+        Raises:
+            ConfigurationError: A newer version has written the file.
+        """
+        try:
+            await self._writer.do(Job(lambda _: None))
+        except NewerFileError as error:
+            raise ConfigurationError(f"store.url: {error}") from error
+        except StoreError as error:
+            log.error("calls with a request_id will be refused: %s", error)
+
+    async def reserve(self, reservation: Reservation) -> Reservation | None:
+        """See `IdempotencyStore.reserve`."""
+        new = pack(reservation)
+        take_back = partial(Entries.release, key=new.key, execution_id=reservation.execution_id)
+        return await self._writer.do(
+            Job(
+                lambda entries: entries.reserve(new),
+                undo=lambda existing: take_back if existing is None else None,
+            )
+        )
+
+    async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
+        """See `IdempotencyStore.complete`. An outcome over the limit is kept all the same: it stands for an effect."""
+        key, answer = key_of(identity), pack_outcome(outcome, finished_at)
+        job = Job(lambda entries: entries.complete(key, execution_id, answer), owed=True, size=answer.bytes)
+        return await self._writer.do(job)
+
+    async def release(self, identity: Identity, execution_id: str) -> bool:
+        """See `IdempotencyStore.release`."""
+        key = key_of(identity)
+        return await self._writer.do(Job(lambda entries: entries.release(key, execution_id), owed=True))
+
+    async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
+        """See `IdempotencyStore.interrupt`."""
+        key = key_of(identity)
+        return await self._writer.do(
+            Job(lambda entries: entries.interrupt(key, execution_id, cause, finished_at), owed=True)
+        )
+
+    async def get(self, identity: Identity) -> Reservation | None:
+        """See `IdempotencyStore.get`."""
+        key = key_of(identity)
+        return await self._writer.do(Job(lambda entries: entries.find(key)))
+
+    async def aclose(self) -> None:
+        """Write what is waiting, interrupt what this store has left running, and close the file. Idempotent.
+
+        If cancelled, that goes on in a thread.
+        """
+        await self._writer.aclose()
+
+
+def from_settings(settings: StoreSettings) -> SqliteStore:
+    """The store that ``sqlite:PATH`` names.
+
+    Raises:
+        ConfigurationError: There is no path.
+    """
+    path = settings.url.partition(":")[2]
+    if not path or path.startswith(("//", ":")):
+        raise ConfigurationError(
+            "store.url must be sqlite:PATH, such as sqlite:state.db or sqlite:/var/lib/shop/state.db"
+        )
+    return SqliteStore(
+        Path(path).expanduser(), durability=settings.durability, retention=settings.retention_days * 86_400
+    )

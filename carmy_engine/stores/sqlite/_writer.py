@@ -1,0 +1,267 @@
+"""Group commit: callers that come while a transaction is being written share the next one, and its one sync.
+
+One transaction is one function in one worker thread, and there is one at a time. It takes what is waiting once it has the right
+to write, so that callers that came while it waited for that are in it as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Generic, TypeVar, cast
+
+import apsw
+import trio
+
+from ...abc import StoreError
+from ._database import Database
+from ._entries import Entries
+from ._errors import StoreClosedError, UnexpectedError, translate
+
+log = logging.getLogger("carmy")
+
+T = TypeVar("T")
+
+MAX_JOBS = 512
+"""Callers in one transaction: enough to make the sync's share small, few enough for a transaction of some ten milliseconds."""
+
+MAX_DEBTS = 10_000
+"""Jobs that nobody waits for, done first in the next transaction."""
+
+MAX_DEBT_BYTES = 64 * 1024 * 1024
+"""Of outputs in them. There are many only if the file has failed for long, so what does not fit is dropped: such an entry
+counts as running until this process ends, and as interrupted from then on."""
+
+
+class Job(Generic[T]):
+    """Something to be done in a transaction.
+
+    Args:
+        operate: Does it. May be called again, in another transaction, if the first one failed.
+        undo: What takes it back when its caller has left before the answer; it gets the answer. None to leave it done.
+        owed: It is to be done even if its caller leaves or the file fails: then, in the next transaction.
+        size: Bytes that it holds on to.
+    """
+
+    __slots__ = ("error", "left", "operate", "owed", "size", "taken", "task", "undo", "value")
+
+    def __init__(
+        self,
+        operate: Callable[[Entries], T],
+        *,
+        undo: Callable[[T], Callable[[Entries], object] | None] | None = None,
+        owed: bool = False,
+        size: int = 0,
+    ) -> None:
+        self.operate = operate
+        self.undo = undo
+        self.owed = owed
+        self.size = size
+        self.task: trio.lowlevel.Task | None = None
+        self.taken = self.left = False
+        self.value: T | None = None
+        self.error: Exception | None = None
+
+
+class _Batch:
+    """The jobs of one transaction; `error` is why there was none."""
+
+    def __init__(self) -> None:
+        self.debts: list[Job[object]] = []
+        self.jobs: list[Job[object]] = []
+        self.error: StoreError | None = None
+
+
+class Writer:
+    """Takes jobs from tasks of one trio run, and does them in transactions.
+
+    Attributes:
+        transactions: How many there have been.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()  # held for moments; guards the two below and what jobs are `taken`
+        self._waiting: dict[Job[object], None] = {}  # in the order of their coming; each has a task that waits
+        self._debts: dict[Job[object], None] = {}
+        self._debt_bytes = 0
+        self._busy = False
+        self._closing: trio.Event | None = None
+        self.transactions = 0
+
+    async def do(self, job: Job[T]) -> T:
+        """Do it in a transaction, and return what it returns once that is committed.
+
+        If cancelled, the caller leaves at once. A job that waits in the queue is withdrawn, and one in a transaction is
+        taken back by its `undo`, before anything else is done to the file; but one that is `owed` will be done.
+
+        Raises:
+            StoreError: There was no transaction; nothing was changed.
+            Exception: What the job raised.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._closing is not None:
+            raise StoreClosedError("the store was used after it had been closed")
+        job.task = trio.lowlevel.current_task()
+        one = cast("Job[object]", job)
+        with self._lock:
+            self._waiting[one] = None
+        self._start()
+        await trio.lowlevel.wait_task_rescheduled(lambda _: self._leave(one))
+        if job.error is not None:
+            raise job.error
+        return cast("T", job.value)
+
+    async def aclose(self) -> None:
+        """Do what is waiting, then close the file. Idempotent.
+
+        If cancelled, that goes on in the thread.
+        """
+        if self._closing is None:
+            self._closing = trio.Event()
+            self._start()
+        await self._closing.wait()
+
+    def _leave(self, job: Job[object]) -> trio.lowlevel.Abort:
+        """The caller was cancelled."""
+        with self._lock:
+            job.left = True
+            withdrawn = not job.taken
+            if withdrawn:
+                del self._waiting[job]
+        if withdrawn and job.owed:
+            self._owe(job)
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _owe(self, job: Job[object]) -> None:
+        with self._lock:
+            if len(self._debts) >= MAX_DEBTS or self._debt_bytes + job.size > MAX_DEBT_BYTES:
+                log.error("too much is waiting for %s to be written; an entry stays as it is", self._database.path)
+                return
+            job.task = None
+            self._debts[job] = None
+            self._debt_bytes += job.size
+
+    def _start(self) -> None:
+        """Begin the next transaction, unless one is going on: its end will begin the next."""
+        if self._busy:
+            return
+        self._busy = True
+        token = trio.lowlevel.current_trio_token()
+        if self._waiting or self._debts:
+            batch = _Batch()
+            trio.lowlevel.start_thread_soon(
+                partial(self._transact, batch), lambda _: _tell(token, partial(self._deliver, batch)), "carmy sqlite"
+            )
+        elif self._closing is not None and not self._closing.is_set():
+            trio.lowlevel.start_thread_soon(self._close, lambda _: _tell(token, self._closing_done), "carmy sqlite")
+        else:
+            self._busy = False
+
+    def _transact(self, batch: _Batch) -> None:
+        """In the thread. Never raises: somebody waits for every job."""
+        with self._lock:
+            patient = list(self._waiting)
+        try:
+            with self._database.transaction() as entries:
+                self._take(batch)
+                for job in (*batch.debts, *batch.jobs):
+                    self._attempt(job, entries)
+        except StoreError as error:
+            batch.error = error
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave callers waiting for ever
+            batch.error = UnexpectedError(f"{self._database.path}: {type(error).__name__}: {error}")
+            batch.error.__cause__ = error
+        if batch.error is not None and not batch.jobs:
+            # It was not even begun. Those who have come since have not waited long enough to be refused.
+            self._take(batch, patient)
+
+    def _attempt(self, job: Job[object], entries: Entries) -> None:
+        """Do one job. What is wrong with its values is its caller's business; what is wrong with the file, everybody's."""
+        job.error = None
+        try:
+            job.value = job.operate(entries)
+        except (apsw.ConstraintError, apsw.TooBigError) as error:
+            job.error = translate(error, self._database.path)
+            job.error.__cause__ = error
+        except apsw.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - given to the caller of this job
+            job.error = error
+
+    def _take(self, batch: _Batch, only: list[Job[object]] | None = None) -> None:
+        with self._lock:
+            batch.debts = list(self._debts)
+            jobs = islice(self._waiting, MAX_JOBS) if only is None else (job for job in only if job in self._waiting)
+            for job in list(jobs):
+                del self._waiting[job]
+                job.taken = True
+                batch.jobs.append(job)
+
+    def _deliver(self, batch: _Batch) -> None:
+        """In the trio thread, when the transaction is over, one way or another."""
+        self._busy = False
+        self.transactions += batch.error is None
+        if batch.error is None:
+            with self._lock:
+                for job in batch.debts:
+                    del self._debts[job]
+                    self._debt_bytes -= job.size
+        for job in batch.jobs:
+            if batch.error is not None:
+                job.error = _again(batch.error)
+                if job.owed:
+                    self._owe(_copy(job))
+            elif job.left and job.error is None and job.undo is not None:
+                undo = job.undo(job.value)
+                if undo is not None:
+                    self._owe(Job(undo, owed=True))
+            if not job.left:
+                assert job.task is not None
+                trio.lowlevel.reschedule(job.task)
+        # Debts alone are no reason to try again at once what has just failed. The next caller is one, and so is the end.
+        if batch.error is None or self._waiting:
+            self._start()
+        elif self._closing is not None:
+            self._abandon_debts()
+            self._start()
+
+    def _abandon_debts(self) -> None:
+        with self._lock:
+            log.error("%s could not be written; %d entries stay as they are", self._database.path, len(self._debts))
+            self._debts.clear()
+            self._debt_bytes = 0
+
+    def _close(self) -> None:
+        """In the thread."""
+        try:
+            self._database.close()
+        except StoreError as error:
+            log.warning("%s; what this process has left running is settled by whoever opens it next", error)
+
+    def _closing_done(self) -> None:
+        self._busy = False
+        assert self._closing is not None
+        self._closing.set()
+
+
+def _copy(job: Job[object]) -> Job[object]:
+    return Job(job.operate, owed=True, size=job.size)
+
+
+def _again(error: StoreError) -> StoreError:
+    """An exception of its own for each caller: raising one object in several tasks would mix their tracebacks."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+def _tell(token: trio.lowlevel.TrioToken, what: Callable[[], object]) -> None:
+    """Call it in the trio thread, if there still is one."""
+    try:
+        token.run_sync_soon(what)
+    except trio.RunFinishedError:
+        log.debug("a transaction ended after its event loop")

@@ -1,0 +1,107 @@
+"""How much is kept, and for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from carmy_engine._model.result import Outcome
+from carmy_engine.abc import StoreFull
+from carmy_engine.stores.sqlite import SqliteStore, _entries
+from carmy_engine.stores.sqlite._rows import ENTRY_BYTES
+from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+async def totals(store: SqliteStore) -> Any:
+    """What the file says, and what is in it."""
+    with raw(store.path) as connection:
+        said = connection.execute("SELECT entries, bytes FROM totals").fetchall()
+        assert said == connection.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM entries").fetchall()
+    return said[0]
+
+
+async def test_totals_are_those_of_the_entries(path: Path) -> None:
+    """Whatever is done to entries, the totals that the bounds are checked against are true."""
+    async with opened(path) as store:
+        for number in range(4):
+            await store.reserve(reservation(f"r{number}"))
+        size = ENTRY_BYTES + len("ana" + "r1" + "exec_1" + "pay")
+        assert await totals(store) == (4, 4 * size)
+        await store.complete(identity("r0"), "exec_1", VALUE, NOW)
+        assert await totals(store) == (4, 4 * size + 6)
+        await store.release(identity("r1"), "exec_1")
+        await store.interrupt(identity("r2"), "exec_1", None, NOW)
+        assert await totals(store) == (3, 3 * size + 6)
+
+
+async def test_full_by_bytes(path: Path) -> None:
+    """Outputs count; a store that is full of them refuses new ids, but records what it has promised to."""
+    async with opened(path, max_bytes=3000) as store:
+        await store.reserve(reservation("r1"))
+        await store.reserve(reservation("r2"))
+        big = Outcome(execution_id="exec_1", data_json=b"1" * 5000)
+        assert await store.complete(identity("r1"), "exec_1", big, NOW)
+        with pytest.raises(StoreFull):
+            await store.reserve(reservation("r3"))
+        assert await store.complete(identity("r2"), "exec_1", big, NOW)
+
+
+async def test_many_at_once_stay_within_the_bound(path: Path) -> None:
+    """Callers that share a transaction share its room."""
+    async with opened(path, max_entries=10) as store:
+        full: list[str] = []
+
+        async def reserve(number: int) -> None:
+            try:
+                await store.reserve(reservation(f"r{number}"))
+            except StoreFull:
+                full.append(f"r{number}")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(30):
+                nursery.start_soon(reserve, number)
+        assert len(full) == 20
+        assert (await totals(store))[0] == 10
+
+
+async def test_two_stores_share_the_bound(path: Path) -> None:
+    """The bound is the file's."""
+    async with opened(path, max_entries=2) as first, opened(path, max_entries=2) as second:
+        await first.reserve(reservation("r1"))
+        await second.reserve(reservation("r2"))
+        with pytest.raises(StoreFull):
+            await first.reserve(reservation("r3"))
+
+
+async def test_the_sweep_keeps_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old entries go in small portions, and still the file does not grow with what it has seen."""
+    monkeypatch.setattr(_entries, "SWEPT_AT_ONCE", 10)
+    now = NOW
+    async with opened(path, clock=lambda: now, retention=5.0, max_entries=100) as store:
+        for number in range(1000):
+            now += 0.1
+            await store.reserve(reservation(f"r{number}"))
+            await store.complete(identity(f"r{number}"), "exec_1", VALUE, now)
+        entries, _ = await totals(store)
+        assert 50 <= entries <= 60
+
+
+async def test_what_matters_is_never_swept(path: Path) -> None:
+    """Running and interrupted entries stay, however old; a store full of them refuses."""
+    now = NOW
+    async with opened(path, clock=lambda: now, retention=5.0, max_entries=2) as store:
+        await store.reserve(reservation("r1"))
+        await store.reserve(reservation("r2"))
+        await store.interrupt(identity("r2"), "exec_1", None, now)
+        now += 1e9
+        with pytest.raises(StoreFull):
+            await store.reserve(reservation("r3"))
+        assert [await state(store, name) for name in ("r1", "r2")] == ["running", "interrupted"]

@@ -1,0 +1,168 @@
+"""Who is alive: running entries of the dead are in doubt, those of the living are not, whatever clocks and numbers say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from carmy_engine.stores.sqlite._owners import Owners
+from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
+
+HOLDER = """
+import sys, trio
+from tests.stores.kit import opened, reservation
+
+async def main():
+    async with opened(sys.argv[1]) as store:
+        for name in sys.argv[2:]:
+            assert await store.reserve(reservation(name)) is None
+        print("reserved", flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@asynccontextmanager
+async def holder(path: Path, *names: str) -> AsyncIterator[trio.Process]:
+    """A process that has reserved these ids and goes on running, until it is killed."""
+    command = [sys.executable, "-c", HOLDER, str(path), *names]
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(30):
+            run = partial(trio.run_process, stdout=-1, check=False, cwd=Path(__file__).parents[2], deliver_cancel=_kill)
+            process = await nursery.start(run, command)
+            told = b""
+            while not told.endswith(b"\n"):
+                told += await process.stdout.receive_some(100)
+            assert told == b"reserved\n"
+            yield process
+            process.kill()
+            await process.wait()
+
+
+async def _kill(process: trio.Process) -> None:
+    process.kill()
+
+
+async def test_entries_of_the_living_are_running(path: Path) -> None:
+    """Another process's reservation is running for as long as that process is, for stores opened before and after."""
+    async with opened(path) as before:
+        await before.prepare()
+        async with holder(path, "r1"), opened(path) as after:
+            for store in (before, after):
+                entry = await store.reserve(reservation(execution_id="exec_2"))
+                assert entry is not None
+                assert entry.state.value == "running"
+
+
+async def test_survivors_learn_of_a_death(path: Path) -> None:
+    """When a process is killed, what it had running is interrupted for the others at once, and never free."""
+    async with opened(path) as store:
+        async with holder(path, "r1", "r2") as process:
+            assert await state(store) == "running"
+            process.kill()
+            await process.wait()
+            entry = await store.reserve(reservation(execution_id="exec_2"))
+        assert entry is not None
+        assert entry.state.value == "interrupted"
+        assert entry.execution_id == "exec_1"
+        assert entry.cause is None
+        assert entry.finished_at == NOW
+        assert await state(store, "r2") == "interrupted"
+
+
+async def test_the_next_start_learns_of_a_death(path: Path) -> None:
+    """Opening the file settles what the dead have left, before anybody asks for it."""
+    async with holder(path, "r1"):
+        pass
+    async with opened(path) as store:
+        await store.prepare()
+        with raw(path) as connection:
+            assert connection.execute("SELECT state, owner FROM entries").fetchall() == [("interrupted", None)]
+            assert connection.execute("SELECT count(*) FROM owners").fetchall() == [(1,)]
+
+
+async def test_clocks_and_process_numbers_do_not_matter(path: Path) -> None:
+    """A dead owner is dead even if a process of its number lives; a living one lives even if its clock is years off."""
+    async with holder(path, "dead"):
+        pass
+    async with opened(path, clock=lambda: 0.0) as living:
+        await living.reserve(reservation("living"))
+        with raw(path) as connection:
+            connection.execute("UPDATE owners SET pid = 1, opened_at = 9e9")
+        async with opened(path, clock=lambda: 9e9) as store:
+            assert await state(store, "living") == "running"
+            assert await state(store, "dead") == "interrupted"
+
+
+async def test_two_stores_of_one_process(path: Path) -> None:
+    """They are as strange to each other as those of two processes: each settles its own, and only its own end ends it."""
+    async with opened(path) as first:
+        await first.reserve(reservation())
+        async with opened(path) as second:
+            assert await state(second) == "running"
+            await second.reserve(reservation("r2"))
+        assert await state(first, "r2") == "interrupted"
+        assert await state(first) == "running"
+        assert await first.complete(identity(), "exec_1", VALUE, NOW)
+
+
+async def test_closing_leaves_no_owner(path: Path) -> None:
+    """What a store still had running when it was closed is interrupted, and nothing is left of it but its entries."""
+    async with opened(path) as store:
+        await store.reserve(reservation())
+    with raw(path) as connection:
+        assert connection.execute("SELECT state FROM entries").fetchall() == [("interrupted",)]
+        assert connection.execute("SELECT count(*) FROM owners").fetchall() == [(0,)]
+
+
+async def test_the_true_end_of_an_entry_held_for_dead(path: Path) -> None:
+    """Even if the lock file is deleted under a living store, what it reports about its own executions counts."""
+    async with opened(path) as store:
+        await store.reserve(reservation())
+        path.with_name("state.db-owners").unlink()
+        async with opened(path) as other:
+            assert await state(other) == "interrupted"
+            assert await store.complete(identity(), "exec_1", VALUE, NOW)
+            assert await state(other) == "completed"
+
+
+async def test_an_owner_stays_the_same_after_an_error(path: Path) -> None:
+    """A store that has to open its file anew still owns what it has reserved."""
+    async with opened(path) as store:
+        await store.reserve(reservation())
+        store._writer._database._disconnect()
+        assert await state(store) == "running"
+        async with opened(path) as other:
+            assert await state(other) == "running"
+        with raw(path) as connection:
+            assert connection.execute("SELECT count(*) FROM owners").fetchall() == [(1,)]
+
+
+def test_locks(tmp_path: Path) -> None:
+    """A byte belongs to one holder until that closes the file, within a process as between two."""
+    mine, other = Owners(tmp_path / "locks"), Owners(tmp_path / "locks")
+    assert mine.claim(7)
+    assert not other.claim(7)
+    assert other.is_alive(7)
+    assert not other.is_alive(8)
+    assert mine.start_opening()
+    assert not other.start_opening()
+    mine.end_opening()
+    assert other.start_opening()
+    assert mine.is_alive(0)
+    mine.close()
+    mine.close()
+    assert not other.is_alive(7)
+    other.close()
