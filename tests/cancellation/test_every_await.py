@@ -24,7 +24,8 @@ class WaitingStore(MemoryStore):
     never_waits = False
 
     async def reserve(self, reservation):
-        await trio.lowlevel.checkpoint()
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
         found = await super().reserve(reservation)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return found
@@ -257,3 +258,64 @@ async def test_shut_down_cancelled_at_every_await(steps, autojump_clock):
         for call in calls:
             assert (await call.wait()).error.code == "SHUTTING_DOWN"
         assert b.running == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("store", [MemoryStore, WaitingStore], ids=["memory", "waiting"])
+async def test_deadline_at_every_await(case, store, mock_clock, caplog):
+    """Wherever the deadline passes: the caller gets one answer, the id stands for it or is free, and nothing runs on."""
+    caplog.set_level("CRITICAL", "carmy")
+    name = case.split()[0]
+    arguments = dict(CASES[case])
+    if name not in ("partials", "progress"):
+        arguments["tag"] = "t"
+    seen = set()
+    for steps in range(MOST_STEPS):
+        async with bench(store=store()) as b:
+            b.stage.open("open")
+
+            class Late(CancelAfter):
+                def before_task_step(self, task: trio.lowlevel.Task) -> None:
+                    if task is self.caller:
+                        if self.left == 0:
+                            self.fired = True
+                            mock_clock.jump(100)
+                        self.left -= 1
+
+            late = Late(steps, trio.CancelScope())
+            late.caller = trio.lowlevel.current_task()
+            trio.lowlevel.add_instrument(late)
+            try:
+                result = await b.call(name, arguments, request_id="r")
+            finally:
+                trio.lowlevel.remove_instrument(late)
+            while b.engine.statistics().stuck_threads or await b.state("r") == "running":
+                await trio.lowlevel.checkpoint()
+            assert b.running == 0
+            (record,) = b.sink
+            assert record.execution_id == result.execution_id
+            assert record.status == result.status
+            state = await b.state("r")
+            ran = await b.effects("t")
+            if result.status == "timed_out":
+                phase = result.error.details["phase"]
+                repeatable = name in ("read", "idempotent_write", "partials", "progress")
+                assert state == ("completed" if phase == "running" and not repeatable else "free")
+                assert not ran or phase == "running"
+                seen.add(phase)
+            elif result.error is None or not result.error.retryable:
+                assert state == "completed"
+            else:
+                assert state == "free"
+            if state == "completed":
+                again = await b.call(name, arguments, request_id="r")
+                assert again.replayed
+                assert again.status == result.status
+                assert again.data_json == result.data_json
+        if not late.fired:
+            break
+    else:
+        raise AssertionError(f"more than {MOST_STEPS} steps")
+    if store is WaitingStore:
+        assert "waiting" in seen
+        assert "running" in seen or case not in ("write cleaning up", "write in a nursery")
