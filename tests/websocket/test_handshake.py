@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
-from carmy_engine import AgentContext, BearerTokens
+from carmy_engine import AgentContext, BearerTokens, ConfigurationError, HttpSettings, Settings, open_engine
 from carmy_engine.abc import Credentials
+from carmy_websocket import serve
 from tests.support.websocket import frame, request, serving
 
 PAGE = "https://app.example"
@@ -226,3 +229,18 @@ async def test_a_handshake_during_shutdown() -> None:
             answer = await peer.refusal()
     assert (answer.status, answer.body["error"]["code"]) == (503, "SHUTTING_DOWN")
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "http", "named"),
+    [
+        ({}, {"allowed_hosts": ["*.example"]}, "allowed_hosts"),
+        ({}, {"allowed_origins": ["https://app.example/"]}, "allowed_origins"),
+        ({"address": "0.0.0.0:0"}, {}, "allow_anonymous"),
+    ],
+)
+async def test_settings_that_are_refused(settings: dict[str, Any], http: dict[str, Any], named: str) -> None:
+    """Names that could never match, and an address that anybody could reach, end the start and are named."""
+    with pytest.raises(ConfigurationError, match=named):
+        async with open_engine([], settings=Settings(**settings, http=HttpSettings(**http))) as engine:
+            await serve(engine)

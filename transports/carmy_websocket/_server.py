@@ -36,8 +36,8 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
     settings = engine.settings
-    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     access = Access(engine, "websocket")
+    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
 
     def connect(stream: trio.SocketStream) -> Connection:
         return Connection(engine, access, stream)
@@ -113,6 +113,8 @@ class Connection:
     async def _read_head(self, seconds: float) -> Head | None:
         """The head of the request; None when the peer, or the server, goes away before it is complete."""
         received = b""
+        if self._engine.stopping.is_set():
+            return None  # accepted in the very moment in which the others were told
         with self._reading_head:
             with trio.move_on_after(seconds):
                 while data := await self._stream.receive_some(RECEIVE_BYTES):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import trio
 
-from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, Engine
+from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, ConfigurationError, Engine
 from carmy_engine.abc import Credentials
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -19,6 +19,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 AUTHENTICATION_SECONDS = 10.0
 """For an asynchronous authenticator. Callers wait for it before anything else happens, so it must not hang."""
 
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~\[\]:-]+\Z")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]/@?#]+)(?::([0-9]{1,5}))?\Z")
 
 
@@ -41,6 +42,24 @@ def _is_loopback(name: str) -> bool:
         return False
 
 
+def _checked_host(listed: str) -> tuple[str, str | None]:
+    host = _split_host(listed)
+    if host is None or "*" in listed:
+        raise ConfigurationError(
+            f"http.allowed_hosts: {listed!r} must be one name or address, with or without a port, and nothing else"
+        )
+    return host
+
+
+def _checked_origin(listed: str) -> bytes:
+    if _ORIGIN.match(listed) is None:
+        raise ConfigurationError(
+            f"http.allowed_origins: {listed!r} must be an origin as browsers send it, such as https://app.example: no path,"
+            " no slash at the end, no wildcard"
+        )
+    return listed.lower().encode()
+
+
 def _every(headers: Headers, name: bytes) -> list[bytes]:
     return [value for key, value in headers if key == name]
 
@@ -51,14 +70,17 @@ class Access:
     Args:
         engine: What its callers want to reach.
         transport: The name of the transport, for credentials and records.
+
+    Raises:
+        ConfigurationError: A listed host or origin could never match.
     """
 
     def __init__(self, engine: Engine, transport: str) -> None:
         settings = engine.settings.http
         self._engine = engine
         self._transport = transport
-        self._origins = frozenset(origin.encode("latin-1") for origin in settings.allowed_origins)
-        self._hosts = {_split_host(host) for host in settings.allowed_hosts}
+        self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
+        self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
         self._anonymous = self._bind(AgentContext(transport=transport))
 
     def _bind(self, context: AgentContext) -> BoundEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import logging
@@ -21,6 +22,13 @@ FLUSH_SECONDS = 2.0
 
 ACCEPT_PAUSE_SECONDS = 0.1
 """After running out of descriptors or memory: until some connection ends, trying again at once would only spin."""
+
+DEAD_LINK_SECONDS = 20
+"""Without a sign of life from the client's machine. Where a link fails without a word (a sleeping laptop, a lost mapping in
+a router), the kernel would go on buffering heartbeats for a quarter of an hour, and a silent call would wait for ever."""
+
+PROBE_SECONDS = 15
+"""Silence after which the client's machine is asked for a sign of life."""
 
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -102,6 +110,20 @@ def address_of(listener: trio.SocketListener) -> str:
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
+def watch_link(sock: trio.socket.SocketType) -> None:
+    """Let the kernel notice a dead link; options that it does not have are left out."""
+    options = [
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", PROBE_SECONDS),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_LINK_SECONDS * 1000),
+    ]
+    for level, name, value in options:
+        if hasattr(socket, name):
+            sock.setsockopt(level, getattr(socket, name), value)
+
+
 class Server:
     """Accepts connections up to a limit and sees them to their end.
 
@@ -156,10 +178,14 @@ class Server:
                 nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        connection = self._connect(stream)
-        self._connections.add(connection)
         try:
-            await connection.run()
+            with contextlib.suppress(OSError):  # it has been reset already, as reading will find
+                watch_link(stream.socket)
+            connection = self._connect(stream)
+            self._connections.add(connection)
+            try:
+                await connection.run()
+            finally:
+                self._connections.discard(connection)
         finally:
-            self._connections.discard(connection)
             self._slots.release()
