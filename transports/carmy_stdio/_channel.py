@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -51,6 +51,14 @@ class LineChannel(trio.abc.Channel[bytes]):
             trio.BrokenResourceError: The peer has gone.
         """
         await self._send_all(value + b"\n")
+
+    async def send_batch(self, values: Sequence[bytes]) -> None:
+        """Send lines at once: in a thread of its own, each write costs far more than what is written.
+
+        Raises:
+            trio.BrokenResourceError: The peer has gone.
+        """
+        await self._send_all(b"\n".join([*values, b""]))
 
     async def aclose(self) -> None:
         """Nothing to do: whoever brought the stream closes it."""

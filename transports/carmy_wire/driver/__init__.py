@@ -5,20 +5,21 @@
 
 The channel's ``receive`` raises `trio.EndOfChannel` when the peer has said its last but still reads, and
 `trio.BrokenResourceError` when it has gone. Its ``send`` is called by one task at a time, and a send that was cancelled
-is the last one.
+is the last one. It may have `Batches.send_batch` as well.
 """
 
 from __future__ import annotations
 
 from ._client import ClientExecutor, open_client
 from ._events import EventBuffer
-from ._outgoing import MAX_OUTGOING_BYTES, Outgoing
+from ._outgoing import MAX_OUTGOING_BYTES, Batches, Outgoing
 from ._server import FLUSH_SECONDS, WRITE_SECONDS, Ending, serve_channel
 
 __all__ = [
     "FLUSH_SECONDS",
     "MAX_OUTGOING_BYTES",
     "WRITE_SECONDS",
+    "Batches",
     "ClientExecutor",
     "Ending",
     "EventBuffer",

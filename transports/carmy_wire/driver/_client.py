@@ -292,8 +292,7 @@ class ClientExecutor:
         """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
         try:
             with self._writing:
-                while (message := await self._out.take()) is not None:
-                    await self._channel.send(message)
+                await self._out.write_to(self._channel)
                 return
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import trio
 
 MAX_OUTGOING_BYTES = 1024 * 1024
 """Waiting for the peer to read, on one connection. What comes next waits where it is made; one larger message passes."""
+
+
+BATCH_BYTES = 65536
+"""Taken at once by the writer: what a pipe holds."""
+
+
+class Batches(Protocol):
+    """A channel that sends several messages for less than each of them alone would cost."""
+
+    async def send_batch(self, values: Sequence[bytes]) -> None:
+        """Send them all, in order; as `trio.abc.SendChannel.send` otherwise."""
+        ...
 
 
 class Message:
@@ -79,18 +94,44 @@ class Outgoing:
         self._drained.set()
         return True
 
-    async def take(self) -> bytes | None:
-        """For the writer: the next message; None when there will be none. It no longer counts as waiting."""
+    async def take(self) -> list[bytes]:
+        """For the writer: the next messages, in order; none when there will be none. They no longer count as waiting."""
         while not self._queue:
             if self._closed:
-                return None
+                return []
             self._filled = trio.Event()
             await self._filled.wait()
-        message = self._queue.popleft()
-        message.taken = True
-        self._bytes -= len(message.data)
+        taken: list[bytes] = []
+        size = 0
+        while self._queue and (not taken or size + len(self._queue[0].data) <= BATCH_BYTES):
+            message = self._queue.popleft()
+            message.taken = True
+            size += len(message.data)
+            taken.append(message.data)
+        self._bytes -= size
         self._drained.set()
-        return message.data
+        return taken
+
+    async def write_to(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> None:
+        """Be the writer, until there is nothing left to write.
+
+        Args:
+            channel: Where to; batches are used where it takes them.
+            seconds: For each message, or batch.
+
+        Raises:
+            trio.TooSlowError: The limit has passed.
+            trio.BrokenResourceError: The peer has gone.
+        """
+        send_batch: Callable[[Sequence[bytes]], Awaitable[None]] | None = getattr(channel, "send_batch", None)
+        while messages := await self.take():
+            if send_batch is not None:
+                with trio.fail_after(seconds):
+                    await send_batch(messages)
+            else:
+                for message in messages:
+                    with trio.fail_after(seconds):
+                        await channel.send(message)
 
     def close(self) -> None:
         """Nothing can be put any more; what waits is still written."""

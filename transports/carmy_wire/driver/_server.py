@@ -184,9 +184,7 @@ class _Server:
         """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
         try:
             with self._writing:
-                while (message := await self._out.take()) is not None:
-                    with trio.fail_after(self._write_seconds):
-                        await self._channel.send(message)
+                await self._out.write_to(self._channel, self._write_seconds)
                 return
         except trio.TooSlowError:
             log.warning("a client took no message for %g s and is cut off", self._write_seconds)
