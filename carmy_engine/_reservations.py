@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable
 
 import msgspec
+import trio
 
 from ._context import AgentContext
 from ._execution import Execution
@@ -79,6 +80,11 @@ class Reservations:
             if existing is not None and may_run_again(existing, mine, spec):
                 await self._store.release(identity, existing.execution_id)
                 existing = await self._store.reserve(reservation)
+        except trio.Cancelled:
+            # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
+            with grace(STORE_SECONDS):
+                await self._give_back(identity, execution)
+            raise
         except StoreFull:
             raise AgentError.standard(
                 "IDEMPOTENCY_CAPACITY",
@@ -94,6 +100,13 @@ class Reservations:
                 details={"ran": False, **_reason(error)},
             ) from error
         return None if existing is None else judge(existing, mine)
+
+    async def _give_back(self, identity: Identity, execution: Execution) -> None:
+        """Release what was reserved if it was; nothing has run."""
+        try:
+            await self._store.release(identity, execution.id)
+        except Exception:  # a guard round the host's store
+            log.exception("the idempotency store could not release what %s may have reserved", execution.id)
 
     async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
         """Leave under the identity what this ending leaves; see `_idempotency.leaves`.
