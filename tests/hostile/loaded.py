@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 
@@ -62,5 +63,7 @@ async def main(drain_timeout: float) -> None:
 
 if __name__ == "__main__":
     # Shorter than the default, and longer than what the transport itself needs.
-    _life.FLUSH_SECONDS = 3.0
+    _life.FLUSH_SECONDS, _life.STUBBORN_SECONDS = 2.5, 0.2
+    if limit := int(sys.argv[2]):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     trio.run(main, float(sys.argv[1]))

@@ -58,12 +58,13 @@ class Loaded:
 
 
 @asynccontextmanager
-async def loaded(drain_timeout: float) -> AsyncIterator[Loaded]:
-    """A process that serves `loaded.py`; killed at the end of the block if it still runs."""
+async def loaded(drain_timeout: float, *, descriptors: int = 0) -> AsyncIterator[Loaded]:
+    """A process that serves `loaded.py`, with so many descriptors if limited; killed at the end of the block if it still runs."""
     path = Path(__file__).with_name("loaded.py")
     process = await trio.lowlevel.open_process(
-        [sys.executable, str(path), str(drain_timeout)],
+        [sys.executable, str(path), str(drain_timeout), str(descriptors)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:

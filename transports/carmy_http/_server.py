@@ -37,6 +37,9 @@ PROBE_SECONDS = 15
 
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
+_FAULTS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.EFAULT}
+"""Of accepting, that are ours. All others are those of one connection that died in the queue (accept(2))."""
+
 
 class _Served(Protocol):
     """One connection, as the server sees it."""
@@ -166,6 +169,7 @@ class Server:
         self._connect = connect
         self._slots = trio.Semaphore(max_connections)
         self._connections: set[_Served] = set()
+        self._draining = False
 
     async def run(
         self,
@@ -185,6 +189,7 @@ class Server:
                     accepting.cancel_scope.cancel()
                 for listener in listeners:
                     listener.socket.close()
+                self._draining = True
                 for connection in list(self._connections):
                     connection.drain()
                 await stopped.wait()
@@ -200,10 +205,11 @@ class Server:
                 stream = await listener.accept()
             except OSError as error:
                 self._slots.release()
-                if error.errno not in _OUT_OF_RESOURCES:
+                if error.errno in _FAULTS:
                     raise
-                log.warning("cannot accept connections for now: %s", error.strerror)
-                await trio.sleep(ACCEPT_PAUSE_SECONDS)
+                if error.errno in _OUT_OF_RESOURCES:
+                    log.warning("cannot accept connections for now: %s", error.strerror)
+                    await trio.sleep(ACCEPT_PAUSE_SECONDS)
             else:
                 nursery.start_soon(self._serve, stream)
 
@@ -213,6 +219,8 @@ class Server:
                 watch_link(stream.socket)
             connection = self._connect(stream)
             self._connections.add(connection)
+            if self._draining:
+                connection.drain()  # it was accepted in the last moment
             try:
                 await connection.run()
             finally:

@@ -1,0 +1,115 @@
+"""Connections that cannot be accepted: too many for the process, or dead before their turn."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.testing
+
+from carmy_http._server import Server
+from tests.hostile.siege import LAST, RECOVERY_SECONDS, no_fault
+from tests.hostile.test_shutdown import loaded
+
+__all__ = ["no_fault"]
+
+
+class Socket:
+    """What a listener has to close."""
+
+    def close(self) -> None:
+        pass
+
+
+class Listener:
+    """Gives what it is told to, and then nothing."""
+
+    def __init__(self, outcomes: Iterator[object]) -> None:
+        self._outcomes = outcomes
+        self.socket = Socket()
+
+    async def accept(self) -> object:
+        await trio.lowlevel.checkpoint()
+        outcome = next(self._outcomes, None)
+        if outcome is None:
+            await trio.sleep_forever()
+        if isinstance(outcome, int):
+            raise OSError(outcome, os.strerror(outcome))
+        return outcome
+
+
+class Peer:
+    """A connection that ends at once."""
+
+    def __init__(self, drained: list[object]) -> None:
+        self._drained = drained
+
+    async def run(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def drain(self) -> None:
+        self._drained.append(self)
+
+
+async def accept(*outcomes: object) -> int:
+    """How many connections are served of what a listener gives."""
+    served: list[object] = []
+
+    def connect(stream: object) -> Peer:
+        served.append(stream)
+        return Peer([])
+
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        server = Server(connect, 10)  # type: ignore[arg-type] # a double
+        nursery.start_soon(server.run, [Listener(iter(outcomes))], stop, stop, lambda: None)  # type: ignore[list-item]
+        await trio.sleep(10)  # of the tests' own clock
+        stop.set()
+    return len(served)
+
+
+class Stream:
+    """An accepted connection."""
+
+    class socket:
+        """Its socket, already gone."""
+
+        @staticmethod
+        def setsockopt(*_: object) -> None:
+            raise OSError(errno.ENOTCONN, "gone")
+
+
+@pytest.mark.parametrize(
+    "code", [errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EMFILE, errno.ENOBUFS]
+)
+async def test_connections_that_died_in_the_queue(code: int, autojump_clock: trio.testing.MockClock) -> None:
+    """An error of one connection, or a lack of resources, does not end the accepting of others."""
+    assert await accept(code, Stream(), code, code, Stream()) == 2
+
+
+async def test_a_listener_that_is_broken(autojump_clock: trio.testing.MockClock) -> None:
+    """An error of the listener itself is no reason to spin."""
+    with pytest.RaisesGroup(pytest.RaisesGroup(pytest.RaisesGroup(OSError))):
+        await accept(errno.EBADF)
+
+
+async def test_out_of_descriptors() -> None:
+    """A process without descriptors keeps its connections, accepts none, and goes on when it has some again."""
+    async with loaded(1, descriptors=64) as server:
+        async with server.client() as first:
+            assert (await first.request("GET", "/health")).status == 200
+            streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(100)]
+            await server.says(b"cannot accept")
+            assert (await first.request("GET", "/health")).status == 200
+            for stream in streams:
+                await stream.aclose()
+            with trio.fail_after(RECOVERY_SECONDS):
+                async with server.client() as client:
+                    await client.send(LAST)
+                    assert (await client.answer()).status == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.ends() == 0
