@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from carmy_engine._life import descendants
 from carmy_stdio._descriptors import FIRST_DESCRIPTOR
@@ -173,6 +174,24 @@ async def test_a_full_standard_error_blocks_nobody(noisy: Path) -> None:
         assert (await found.receive())["result"]["data"] == 200_000
         await found.end()
         assert await found.exit_code() == 0
+
+
+async def test_what_a_late_reader_of_standard_error_gets(noisy: Path) -> None:
+    """A reader that comes back late is told how much it has missed; what was kept is whole and in order."""
+    async with peer(noisy, listen=False) as found:
+        await found.receive()
+        await found.call(1, "log", {"lines": 100_000, "size": 100})
+        assert (await found.receive())["result"]["data"] == 100_000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(found.listen)
+            while b"were dropped" not in found.said:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            await found.end()
+            assert await found.exit_code() == 0
+    before, _, after = found.said.partition(b"carmy: stdio ready\n")[2].partition(b"\ncarmy: ")
+    missed = int(after.split()[0])
+    assert missed + len(before) == 10_000_000
+    assert b"line 0 " in before
 
 
 async def test_a_closed_standard_error_blocks_nobody(noisy: Path) -> None:
