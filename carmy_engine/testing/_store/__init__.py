@@ -1,0 +1,8 @@
+"""The checks of the suite for stores, by subject."""
+
+from __future__ import annotations
+
+from . import bounds, cancellation, entries
+from .suite import MakeStore, Shelf, suite
+
+__all__ = ["MakeStore", "Shelf", "bounds", "cancellation", "entries", "suite"]
