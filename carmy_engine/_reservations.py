@@ -54,6 +54,7 @@ class Reservations:
         self._store = store
         # Of its very class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
+        self._takes_back = vars(type(store)).get("takes_back", False) is True
 
     async def reserve(
         self, identity: Identity, execution: Execution, spec: ToolSpec, request: ExecutionRequest, arguments: bytes
@@ -82,8 +83,9 @@ class Reservations:
                 existing = await self._store.reserve(reservation)
         except trio.Cancelled:
             # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
-            with grace(STORE_SECONDS):
-                await self._give_back(identity, execution)
+            if not self._takes_back:
+                with grace(STORE_SECONDS):
+                    await self._give_back(identity, execution)
             raise
         except StoreFull:
             raise AgentError.standard(

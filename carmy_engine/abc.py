@@ -138,6 +138,9 @@ class IdempotencyStore(Protocol):
     A class whose methods never wait may set ``never_waits = True`` (a subclass has to say so again): recording the end of
     an execution is then spared the shield that protects it from the caller's cancel.
 
+    A class whose `reserve` has inserted nothing, or takes it back by itself, whenever it is cancelled may set
+    ``takes_back = True`` (likewise): a caller whose deadline has passed then need not wait until that is done.
+
     A store that has something to do before the first call may have an ``async def prepare(self)``; what that raises keeps
     the engine from starting.
     """

@@ -16,6 +16,7 @@ from carmy_engine import App, ConfigurationError, ExecutionRequest, ExecutionRes
 from carmy_engine._model.reservation import ReservationState
 from carmy_engine.stores.sqlite import SqliteStore, _database
 from carmy_engine.stores.sqlite._schema import MIGRATIONS
+from tests.stores.kit import held, identity
 
 
 def make(path: Path) -> tuple[App, list[str]]:
@@ -122,6 +123,28 @@ async def test_what_a_caller_is_told_of_a_store_that_cannot_be_used(
         again = await engine.execute(ExecutionRequest(tool="pay", arguments={"amount": 5}, request_id="r1"))
         assert again.data == "receipt 2"
     assert str(path) in caplog.text
+
+
+async def test_a_deadline_does_not_wait_for_the_file(path: Path) -> None:
+    """A call whose reservation does not come through ends with its deadline, whatever the file does; its id is free."""
+    app, done = make(path)
+    async with app.open() as engine:
+        store = engine._pipeline.reservations._store
+        assert isinstance(store, SqliteStore)
+        for before in ("begin", "commit"):
+            with trio.fail_after(10), held(store, before=before):
+                request = ExecutionRequest(tool="pay", arguments={"amount": 5}, request_id=before, timeout_ms=50)
+                result = await engine.execute(request)
+                assert result.error is not None
+                assert result.error.code == "TIMEOUT"
+                assert result.error.details is not None
+                assert result.error.details["phase"] == "waiting"
+            assert done == []
+            await store.get(identity())  # the thread is through
+        for before in ("begin", "commit"):
+            request = ExecutionRequest(tool="pay", arguments={"amount": 5}, request_id=before)
+            assert not (await engine.execute(request)).replayed
+    assert done == ["paid 5"] * 2
 
 
 async def test_what_ran_and_could_not_be_recorded(

@@ -36,7 +36,7 @@ class Connection:
 
     def run(self, statement: str, values: tuple[Value, ...] = ()) -> None:
         """Run a statement, or with no values a script of several."""
-        self._raw.execute(statement, values or None)
+        self._raw.execute(statement, values or None).fetchall()  # apsw stops at the first row otherwise
 
     def rows(self, statement: str, values: tuple[Value, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a query. The types are those of its columns: tables here are strict ones."""

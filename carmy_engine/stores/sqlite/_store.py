@@ -57,6 +57,8 @@ class SqliteStore:
         clock: Unix seconds; for tests.
     """
 
+    takes_back = True
+
     def __init__(
         self,
         path: str | PathLike[str],
