@@ -15,6 +15,7 @@ from carmy_engine import (
     ErrorCategory,
     ExecutionCompleted,
     ExecutionRequest,
+    ExecutionStarted,
     OutcomeUnknownError,
     ToolProgress,
 )
@@ -89,12 +90,17 @@ async def test_what_cannot_be_sent() -> None:
             (ExecutionRequest(tool="echo", arguments=msgspec.Raw(b"[" * 500 + b"]" * 500)), "INVALID_REQUEST"),
             (ExecutionRequest(tool="echo", arguments={"text": "a"}, metadata={"a": 1}), "INVALID_REQUEST"),
             (ExecutionRequest(tool="echo", arguments={"text": "a"}, timeout_ms=0), "INVALID_REQUEST"),
+            (ExecutionRequest(tool="echo", arguments={"text": "a"}, timeout_ms=float("inf")), "INVALID_REQUEST"),
+            (ExecutionRequest(tool="echo", arguments={"text": "a"}, timeout_ms=True), "INVALID_REQUEST"),
+            (ExecutionRequest(tool="\ud800", arguments={"text": "a"}), "INVALID_REQUEST"),
+            (ExecutionRequest(tool="echo", arguments={"text": "a"}, request_id="\ud800"), "INVALID_REQUEST"),
         ]:
             result = await client.execute(request)
             assert result.error is not None
             assert result.error.code == code
             async with client.stream(request) as events:
-                last = [event async for event in events][-1]
+                first, last = [event async for event in events]
+            assert isinstance(first, ExecutionStarted)
             assert isinstance(last, ExecutionCompleted)
             assert last.result.error is not None
             assert last.result.error.code == code

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import msgspec
 import trio
 
 from carmy_engine import (
@@ -19,15 +17,13 @@ from carmy_engine import (
     ExecutionEvent,
     ExecutionRequest,
     ExecutionResult,
+    ExecutionStarted,
     OutcomeUnknownError,
     grace,
 )
-from carmy_engine._arguments import encode_arguments
 from carmy_engine._crash import raise_single
-from carmy_engine.codec import check_json, decode, invalid_request
 
 from ..protocol import (
-    NO_ARGUMENTS,
     Answer,
     Call,
     Cancel,
@@ -40,13 +36,13 @@ from ..protocol import (
     RemoteProtocolError,
     Request,
     Tools,
-    encode,
     parse_catalog,
     parse_event,
     parse_result,
 )
 from ._events import EventBuffer
 from ._outgoing import Message, Outgoing
+from ._requests import call_frame
 from ._server import FLUSH_SECONDS
 
 log = logging.getLogger("carmy_wire")
@@ -167,8 +163,7 @@ class ClientExecutor:
         try:
             call = self._call(request, stream=True)
         except AgentError as error:
-            result = ExecutionResult(execution_id="", error=error.info)
-            await events.put(ExecutionCompleted(seq=0, execution_id="", tool=request.tool, result=result))
+            await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
             yield events
             return
         self._send(call, pending)
@@ -199,36 +194,7 @@ class ClientExecutor:
         await self._ask(Ping(id=self._connection.next_id()), _Pending())
 
     def _call(self, request: ExecutionRequest, *, stream: bool) -> Call:
-        """The request as a frame.
-
-        Raises:
-            AgentError: It cannot be sent: what a server would say of it, said here.
-        """
-        arguments = request.arguments
-        if isinstance(arguments, msgspec.Raw):
-            raw = bytes(arguments)
-            check_json(raw)
-            decode(raw)
-        elif arguments is not None:
-            arguments = msgspec.Raw(encode_arguments(arguments))
-        if request.metadata is not None:
-            raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
-        call = Call(
-            id=self._connection.next_id(),
-            tool=request.tool,
-            arguments=NO_ARGUMENTS if arguments is None else arguments,
-            request_id=request.request_id,
-            timeout_ms=_timeout_ms(request),
-            stream=stream,
-        )
-        limit = self.ready.limits.max_message_bytes
-        if (size := len(encode(call))) > limit:
-            raise AgentError.standard(
-                "PAYLOAD_TOO_LARGE",
-                f"the call has {size} bytes; the server takes {limit}",
-                details={"max_message_bytes": limit},
-            )
-        return call
+        return call_frame(request, self._connection.next_id(), self.ready.limits.max_message_bytes, stream=stream)
 
     def _send(self, request: Request, pending: _Pending) -> None:
         """Queue a request.
@@ -329,11 +295,10 @@ class ClientExecutor:
             if event is not None and pending.events is not None:
                 await pending.events.put(event)
             return
-        if pending.events is not None:
-            result = _result(frame)
-            await pending.events.put(
-                ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=pending.tool, result=result)
-            )
+        if pending.events is not None and isinstance(frame, Refusal):
+            await _put_refusal(pending.events, pending.tool, _result(frame))
+        elif pending.events is not None:
+            await pending.events.put(_completed(pending.tool, _result(frame)))
         assert frame.id is not None
         pending.answer = frame
         pending.answered.set()
@@ -378,11 +343,11 @@ def _result(answer: Answer | Refusal) -> ExecutionResult:
     return parse_result(bytes(answer.result))
 
 
-def _timeout_ms(request: ExecutionRequest) -> float | None:
-    """The request's own limit, or what is left of the caller's scope, whichever is shorter."""
-    remaining = trio.current_effective_deadline() - trio.current_time()
-    if math.isinf(remaining):
-        return request.timeout_ms
-    # Never 0, which is not a limit: the scope itself ends the call in a moment.
-    remaining_ms = max(remaining * 1000, 1.0)
-    return remaining_ms if request.timeout_ms is None else min(request.timeout_ms, remaining_ms)
+def _completed(tool: str, result: ExecutionResult) -> ExecutionCompleted:
+    return ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=tool, result=result)
+
+
+async def _put_refusal(events: EventBuffer, tool: str, result: ExecutionResult) -> None:
+    """The events of a request that never became an execution."""
+    await events.put(ExecutionStarted(seq=0, execution_id="", tool=tool))
+    await events.put(_completed(tool, result))

@@ -98,16 +98,18 @@ class _Running:
     Attributes:
         executor: Its own, so that its execution can be told from others.
         scope: Round its execution.
+        cause: Why it was cancelled, None as long as it was not.
         execution_id: Of an execution that was left by way of `scope`; empty when it had not begun.
     """
 
-    __slots__ = ("_cancelled", "_over", "execution_id", "executor", "scope")
+    __slots__ = ("_over", "cause", "execution_id", "executor", "scope")
 
     def __init__(self, executor: BoundEngine) -> None:
         self.executor = executor
         self.scope = trio.CancelScope()
         self.execution_id = ""
-        self._cancelled = self._over = False
+        self.cause: Cause | None = None
+        self._over = False
 
     def cancel(self, cause: Cause, *, gone: bool = False) -> bool:
         """Cancel it. False when it was cancelled already, or its execution has ended.
@@ -116,14 +118,15 @@ class _Running:
             cause: Why, if there is an answer to come.
             gone: Nobody waits for the answer.
         """
-        if self._cancelled or self._over:
+        if self.cause is not None or self._over:
             return False
         ids = self.executor.running()
+        if ids and not gone and not self.executor.cancel(ids[0], cause):
+            return False
+        self.cause = cause
         if ids and not gone:
-            self._cancelled = self.executor.cancel(ids[0], cause)
-            return self._cancelled
+            return True
         # Like a caller that leaves. Also when the engine has not admitted it yet: nothing has run, and nothing will.
-        self._cancelled = True
         self.execution_id = ids[0] if ids else ""
         self.scope.cancel()
         return True
@@ -348,10 +351,10 @@ class _Server:
 
 def _left(running: _Running, tool: str) -> ExecutionResult:
     """What a call is answered that was left by way of its scope."""
-    if running.execution_id:
-        error = AgentError.standard("CANCELLED", f"{tool} was cancelled: its caller no longer waits for it")
-    else:
-        error = AgentError.standard("CANCELLED", f"{tool} was cancelled before it was started")
+    started = bool(running.execution_id)
+    code = "SHUTTING_DOWN" if running.cause is Cause.SHUTDOWN else "CANCELLED"
+    what = "was cancelled: its caller no longer waits for it" if started else "was cancelled before it was started"
+    error = AgentError.standard(code, f"{tool} {what}", details={"phase": "running" if started else "waiting"})
     return ExecutionResult(execution_id=running.execution_id or new_execution_id(), error=error.info)
 
 

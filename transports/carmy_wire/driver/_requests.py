@@ -1,0 +1,76 @@
+"""An execution request as a frame; or, where it cannot be sent, what a server would say of it."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import trio
+
+from carmy_engine import AgentError, ExecutionRequest
+from carmy_engine._arguments import encode_arguments
+from carmy_engine.codec import check_json, decode, invalid_request
+
+from ..protocol import NO_ARGUMENTS, Call, Id, encode
+
+
+def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool) -> Call:
+    """The frame of a call, which is certain to be read as one.
+
+    What is left of the caller's scope goes along as ``timeout_ms``, if it is shorter than the request's own limit.
+
+    Args:
+        request: What to execute.
+        call: The id.
+        limit: Bytes of a message that the server takes.
+        stream: Whether events are wanted.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST`` or ``PAYLOAD_TOO_LARGE``.
+    """
+    arguments = request.arguments
+    if isinstance(arguments, msgspec.Raw):
+        raw = bytes(arguments)
+        check_json(raw)
+        decode(raw)
+    elif arguments is not None:
+        arguments = msgspec.Raw(encode_arguments(arguments))
+    if request.timeout_ms is not None:
+        _check_timeout(request.timeout_ms)
+    if request.metadata is not None:
+        raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
+    frame = Call(
+        id=call,
+        tool=request.tool,
+        arguments=NO_ARGUMENTS if arguments is None else arguments,
+        request_id=request.request_id,
+        timeout_ms=_timeout_ms(request),
+        stream=stream,
+    )
+    try:
+        size = len(encode(frame))
+    except (TypeError, UnicodeEncodeError) as error:
+        raise invalid_request(f"it cannot be written as JSON: {error}") from None
+    if size > limit:
+        raise AgentError.standard(
+            "PAYLOAD_TOO_LARGE",
+            f"the call has {size} bytes; the server takes {limit}",
+            details={"max_message_bytes": limit},
+        )
+    return frame
+
+
+def _check_timeout(timeout_ms: object) -> None:
+    """What the engine requires of it. Infinity and NaN would be written as null, which means something else."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not 0 < timeout_ms < math.inf:
+        raise invalid_request("timeout_ms must be a positive number of milliseconds")
+
+
+def _timeout_ms(request: ExecutionRequest) -> float | None:
+    """The request's own limit, or what is left of the caller's scope, whichever is shorter."""
+    remaining = trio.current_effective_deadline() - trio.current_time()
+    if math.isinf(remaining):
+        return request.timeout_ms
+    # Never 0, which is not a limit: the scope itself ends the call in a moment.
+    remaining_ms = max(remaining * 1000, 1.0)
+    return remaining_ms if request.timeout_ms is None else min(request.timeout_ms, remaining_ms)
