@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -71,7 +72,7 @@ async def test_storm(seed, caplog):
                     elif way == "cancel":
                         nursery.start_soon(cancel, number, steps)
                     if dice.random() < 0.5:
-                        events = []
+                        events: list[Any] = []
                         try:
                             async with b.engine.stream(wanted) as channel:
                                 async for event in channel:
