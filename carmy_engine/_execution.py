@@ -178,8 +178,8 @@ class Execution(msgspec.Struct, eq=False):
             self._waits_since = None
 
     def cancel(self, cause: Cause) -> bool:
-        """Record the cause, then cancel. False when it is over, was cancelled already, or holds nothing yet."""
-        if self.scope is None or self.cancellation.cause is not None:
+        """Record the cause, then cancel. False when the tool is over, it was cancelled already, or holds nothing yet."""
+        if self.scope is None or self.ended or self.cancellation.cause is not None:
             return False
         self.cancellation._set(cause)  # noqa: SLF001 - the engine's side of the handle
         self.scope.cancel()

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, Cause, DeclarationError
+from carmy_engine.stores.memory import MemoryStore
 from tests.engine.kit import bench, code
 
 
@@ -181,3 +182,22 @@ async def test_a_replay_keeps_the_first_execution_findable():
         assert summary is not None
         assert summary.result is not None
         assert not summary.result.replayed
+
+
+async def test_cancelling_what_has_ended_but_is_not_recorded_yet():
+    """Once the tool has ended it is too late to cancel: that is told, and the answer is the tool's."""
+    recording, go_on = trio.Event(), trio.Event()
+
+    class Slow(MemoryStore):
+        async def complete(self, identity, execution_id, outcome, finished_at):
+            recording.set()
+            await go_on.wait()
+            return await super().complete(identity, execution_id, outcome, finished_at)
+
+    async with bench(store=Slow()) as b, trio.open_nursery() as nursery:
+        call = b.start(nursery, "write", request_id="r")
+        await recording.wait()
+        assert not b.engine.cancel(b.running_id("write"))
+        go_on.set()
+        assert code(await call.wait()) == "ok"
+        assert b.sink.records[-1].cause is None
