@@ -17,8 +17,9 @@ from __future__ import annotations
 from . import abc, codec
 from ._app import App, app
 from ._authenticate import BearerTokens
+from ._calls import ModelCall, ModelResult
 from ._context import AgentContext, Cancellation, Progress
-from ._declare import Arg, State, tool
+from ._declare import INJECTED, Arg, State, tool
 from ._engine import BoundEngine, Engine, EngineStatistics, open_engine
 from ._events import (
     ExecutionCompleted,
@@ -57,6 +58,7 @@ from .errors import (
 from .stores.memory import MemoryStore
 
 __all__ = [
+    "INJECTED",
     "AgentContext",
     "AgentError",
     "App",
@@ -87,6 +89,8 @@ __all__ = [
     "HttpSettings",
     "MemorySink",
     "MemoryStore",
+    "ModelCall",
+    "ModelResult",
     "NextAction",
     "OutcomeUnknownError",
     "Progress",

@@ -40,6 +40,24 @@ State = Annotated[T, StateMarker()]
 """``db: State[Database]``: the object the application registered for exactly this type."""
 
 
+class _Injected:
+    """The default of a parameter that the engine fills in; good for nothing else."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise TypeError(
+            f"'.{name}' of INJECTED: the engine fills this parameter in; whoever calls the function himself must"
+        )
+
+    def __repr__(self) -> str:
+        return "INJECTED"
+
+
+INJECTED: Any = _Injected()
+"""``db: State[Database] = INJECTED``: type checkers see that whoever calls the tool through an engine leaves it out."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arg:
     """``order: Annotated[Order, Arg()]``: one argument named ``order``, instead of the fields of ``Order``."""

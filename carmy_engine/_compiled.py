@@ -22,6 +22,9 @@ class CompiledTool:
             Raises `AgentError` ``INVALID_ARGUMENTS``. The bytes have passed `codec.check_json`.
         render: What the function returned → JSON bytes. Raises `AgentError` ``INVALID_OUTPUT`` or
             ``OUTPUT_TOO_LARGE``.
+        parameters: The keywords of the arguments, in the order of the function.
+        input: The one keyword that gets the whole input; None when each argument has its own.
+        promised: What the function returned, once rendered → a value of the type that it promises.
     """
 
     spec: ToolSpec
@@ -30,3 +33,6 @@ class CompiledTool:
     context_parameter: str | None
     parse: Callable[[bytes], dict[str, Any]]
     render: Callable[[Any], bytes]
+    parameters: tuple[str, ...] = ()
+    input: str | None = None
+    promised: Callable[[Any], Any] | None = None

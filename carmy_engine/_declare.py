@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar, Unpack
 import msgspec
 
 from . import abc
-from ._annotations import Arg, State, UnresolvedType, UnusableType
+from ._annotations import INJECTED, Arg, State, UnresolvedType, UnusableType
 from ._arguments import ArgumentsParser, arguments_parser
 from ._attributes import ToolAttributes, checked_attributes, choices
 from ._compiled import CompiledTool
@@ -24,6 +24,7 @@ from ._signature import SignaturePlan, is_async, is_method, local_names, locatio
 from .errors import AgentError, DeclarationError
 
 __all__ = [
+    "INJECTED",
     "Arg",
     "State",
     "ToolAttributes",
@@ -236,6 +237,9 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
         context_parameter=plan.context,
         parse=arguments.bind(injected),
         render=output.limited(found.max_output_bytes),
+        parameters=tuple(argument.name for argument in plan.arguments),
+        input=plan.input,
+        promised=output.promised,
     )
 
 

@@ -18,6 +18,7 @@ from ._finish import Finisher
 from ._grace import GRACE_SECONDS, grace
 from ._inflight import ExecutionSummary, Inflight
 from ._invoke import Invoker
+from ._local import LocalCalls
 from ._model.cause import Cause
 from ._model.request import ExecutionRequest
 from ._model.run import RunContext
@@ -58,7 +59,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
 
 
-class BoundEngine:
+class BoundEngine(LocalCalls):
     """An executor with a caller's trusted context, made by `Engine.bind` and `subset`. Cheap; share or rebuild it."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
@@ -70,20 +71,23 @@ class BoundEngine:
         """The trusted context of every call."""
         return self._caller.context
 
+    def _opened(self) -> Pipeline:
+        return self._engine._open_pipeline()  # noqa: SLF001 - one noun, two classes
+
     def execute(self, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
         """Run one request to its end; see `carmy_engine.abc.Executor.execute`."""
-        return self._engine._open_pipeline().run(request, self._caller)  # noqa: SLF001 - one noun, two classes
+        return self._opened().run(request, self._caller)
 
     def stream(
         self, request: ExecutionRequest
     ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`."""
-        pipeline = self._engine._open_pipeline()  # noqa: SLF001
+        pipeline = self._opened()
         return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
 
     async def catalog(self) -> Catalog:
         """The tools that this caller may use: what is listed and what can be called follow one rule."""
-        pipeline = self._engine._open_pipeline()  # noqa: SLF001
+        pipeline = self._opened()
         registry = pipeline.registry
         return registry.catalog(registry.visible_to(self._caller.context, self._caller.only))
 

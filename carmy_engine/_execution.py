@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -77,6 +77,7 @@ class Execution(msgspec.Struct, eq=False):
         caller: On whose behalf.
         listener: Who listens to its events.
         now: The engine's clock, trio's time; callable in any thread.
+        returned: Gets what the tool returned, for callers in process.
         started_at: Unix seconds of its arrival.
         timeout: Its limit, in seconds.
         began: When the clock of the deadline started (the reservation); None before.
@@ -96,6 +97,7 @@ class Execution(msgspec.Struct, eq=False):
     caller: Caller
     listener: Listener | None
     now: Callable[[], float]
+    returned: Callable[[Any], None] | None = None
     started_at: float = msgspec.field(default_factory=time.time)
     timeout: float = float("inf")
     began: float | None = None

@@ -44,7 +44,7 @@ class Finisher:
             execution.result = result.without_exception()
         self._inflight.remember(execution)
         self._tell(execution, result)
-        execution.scope = execution.listener = None  # it is kept, and these are large
+        execution.scope = execution.listener = execution.returned = None  # it is kept, and these are large
         return result
 
     def replay(self, execution: Execution, spec: ToolSpec, outcome: Outcome) -> ExecutionResult:

@@ -10,8 +10,8 @@ import trio
 
 from ._compiled import CompiledTool
 from ._crash import as_agent_error, leaves, sendable
-from ._grace import guide
 from ._execution import Execution
+from ._grace import guide
 from ._model.cause import Cause
 from ._threads import Threads
 from .errors import AgentError
@@ -70,7 +70,10 @@ class Invoker:
                 value = await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
             else:
                 value = await self._in_thread(tool, arguments, execution)
-            return Ending(tool.render(value))
+            data = tool.render(value)
+            if execution.returned is not None:
+                execution.returned(value)
+            return Ending(data)
         except GeneratorExit:
             raise  # this coroutine is being thrown away; nothing may be awaited or returned
         except trio.Cancelled:

@@ -34,10 +34,12 @@ class OutputRenderer:
     Attributes:
         schema: JSON Schema.
         render: A value → JSON, whatever its size.
+        promised: A value that `render` took → the same, in the shape that the return type promises.
     """
 
     schema: Mapping[str, Any]
     render: Callable[[Any], bytes]
+    promised: Callable[[Any], Any]
 
     def limited(self, limit: int) -> Callable[[Any], bytes]:
         """The function of `CompiledTool.render`, which refuses more than `limit` bytes."""
@@ -83,7 +85,8 @@ def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> Output
     serializer = SchemaSerializer(
         whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
     )
-    return OutputRenderer(schema, _Renderer(serializer.to_json, types).render)
+    renderer = _Renderer(serializer.to_json, types)
+    return OutputRenderer(schema, renderer.render, renderer.promised)
 
 
 class _NoScalar:
@@ -146,6 +149,16 @@ class _Renderer:
             if problems:
                 raise invalid_output(problems)
         return data
+
+    def promised(self, value: Any) -> Any:
+        """A value that was rendered, in the shape that the type promises: a model, if the tool returned a dict for it."""
+        if type(value) is self._scalar or self._is_plain(value):
+            return value
+        try:
+            self._to_json(value, by_alias=True, warnings="error")
+        except Exception:  # noqa: BLE001 - see render
+            return value if self._convert is None else self._convert.converted(value)
+        return value
 
     def _is_plain(self, value: Any) -> bool:
         """True for a value that holds nothing but Any, which needs no schema to be written."""

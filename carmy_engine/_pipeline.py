@@ -67,13 +67,27 @@ class Pipeline:
         self.now = now
         self._yield_at = 0.0
 
-    async def run(self, request: ExecutionRequest, caller: Caller, listener: Listener | None = None) -> ExecutionResult:
+    async def run(
+        self,
+        request: ExecutionRequest,
+        caller: Caller,
+        listener: Listener | None = None,
+        returned: Callable[[Any], None] | None = None,
+    ) -> ExecutionResult:
         """Run one request to its end.
+
+        Args:
+            request: What is asked for.
+            caller: On whose behalf.
+            listener: Where events go.
+            returned: Gets what the tool returned, if its output is good.
 
         Raises:
             trio.Cancelled: The caller's own scope was cancelled. The reservation is settled and the record written.
         """
-        execution = Execution(new_execution_id(), request.tool, request.request_id, caller, listener, self.now)
+        execution = Execution(
+            new_execution_id(), request.tool, request.request_id, caller, listener, self.now, returned
+        )
         if listener is not None:
             listener.execution_started(execution)
         found: Registered | None = None

@@ -88,6 +88,10 @@ class Registry:
         """All specs, sorted by name."""
         return {name: self._tools[name].spec for name in sorted(self._tools)}
 
+    def get(self, name: str) -> Registered | None:
+        """The tool of that name, whoever asks; None when there is none."""
+        return self._tools.get(name)
+
     def find(self, name: str, only: frozenset[str] | None) -> Registered:
         """The tool of that name.
 
