@@ -66,7 +66,7 @@ async def accept(*outcomes: object) -> int:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         server = Server(connect, 10)  # type: ignore[arg-type] # a double
-        nursery.start_soon(server.run, [Listener(iter(outcomes))], stop, stop, lambda: None)  # type: ignore[list-item]
+        nursery.start_soon(server.run, [Listener(iter(outcomes))], stop, stop, lambda: None)  # type: ignore[arg-type]
         await trio.sleep(10)  # of the tests' own clock
         stop.set()
     return len(served)
@@ -84,7 +84,8 @@ class Stream:
 
 
 @pytest.mark.parametrize(
-    "code", [errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EMFILE, errno.ENOBUFS]
+    "code",
+    [errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EMFILE, errno.ENOBUFS],
 )
 async def test_connections_that_died_in_the_queue(code: int, autojump_clock: trio.testing.MockClock) -> None:
     """An error of one connection, or a lack of resources, does not end the accepting of others."""

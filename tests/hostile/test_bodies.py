@@ -27,7 +27,10 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "arrays in arrays": (b"[" * HALF + b"]" * HALF, 400),
     "objects in objects": (fill(b"", b'{"a":'), 400),
     "arrays in arrays, as an argument": (TEXT + b"[" * HALF + b"]" * HALF + b"}}", 400),
-    "arrays in arrays, behind an escape": (b'{"tool":"echo","arguments":{"te\\u0078t":' + b"[" * HALF + b"]" * HALF + b"}}", 400),
+    "arrays in arrays, behind an escape": (
+        b'{"tool":"echo","arguments":{"te\\u0078t":' + b"[" * HALF + b"]" * HALF + b"}}",
+        400,
+    ),
     "a long number": (fill(b'{"tool":"echo","timeout_ms":', b"9", b"}"), 400),
     "a long number, as an argument": (fill(TEXT, b"9", b"}}"), 400),
     "a long fraction": (fill(TEXT + b"0.", b"9", b"}}"), 400),

@@ -33,7 +33,10 @@ async def test_headers(name: str, caplog: pytest.LogCaptureFixture) -> None:
                 headers = {"content-type": "application/json", "idempotency-key": "a" * 8, name: value}
                 if name != "idempotency-key":
                     del headers["idempotency-key"]
-                for method, path, body in (("POST", "/agent/execute", b'{"tool":"echo"}'), ("GET", "/agent/tools", None)):
+                for method, path, body in (
+                    ("POST", "/agent/execute", b'{"tool":"echo"}'),
+                    ("GET", "/agent/tools", None),
+                ):
                     async with siege.server.client() as client:
                         await client.send(render(method, path, headers, body))
                         answer = await client.answer()

@@ -73,7 +73,9 @@ KILLERS = {
         upgrade().replace(b"connection: Upgrade", b"connection: Upgrade, \x80"), (400,)
     ),
     "upgrade, a byte of 0xff in the subprotocols": Killer(upgrade(extra={"sec-websocket-protocol": "\xff"}), (400,)),
-    "upgrade, bad extensions": Killer(upgrade(extra={"sec-websocket-extensions": "permessage-deflate; ;;=\x80"}), (400,)),
+    "upgrade, bad extensions": Killer(
+        upgrade(extra={"sec-websocket-extensions": "permessage-deflate; ;;=\x80"}), (400,)
+    ),
     # Bytes from 0x80 on, elsewhere
     "a byte of 0x80 in Connection": Killer(head(b"connection: close, \x80"), (200,)),
     "a byte of 0xff in a header": Killer(head(b"x-any: \xff\xfe", b"connection: close"), (200,)),
@@ -88,7 +90,9 @@ KILLERS = {
     "h2c with good settings": Killer(h2c(base64.urlsafe_b64encode(b"\x00\x03\x00\x00\x00\x64").decode()), (200,)),
     "h2c, and the preface at once": Killer(h2c("AAMAAABk") + PREFACE + SETTINGS, (200,)),
     "the preface of HTTP/2": Killer(PREFACE, (400,)),
-    "the preface of HTTP/2 and frames": Killer(PREFACE + SETTINGS + b"\x00\x00\x05\x01\x05\x00\x00\x00\x01\x82\x84\x86\x41\x80", (400,)),
+    "the preface of HTTP/2 and frames": Killer(
+        PREFACE + SETTINGS + b"\x00\x00\x05\x01\x05\x00\x00\x00\x01\x82\x84\x86\x41\x80", (400,)
+    ),
     "frames without a preface": Killer(SETTINGS * 3 + b"\r\n\r\n", (400,)),
     "TLS on a port without it": Killer(HELLO + b"\r\n\r\n", (400,)),
     # Methods and targets
@@ -96,8 +100,12 @@ KILLERS = {
     "CONNECT with a body": Killer(head(b"content-length: 4", start=b"CONNECT a:1 HTTP/1.1") + b"SSH-", (400,)),
     "OPTIONS of everything": Killer(head(b"connection: close", start=b"OPTIONS * HTTP/1.1"), (204,)),
     "an unknown method": Killer(head(b"connection: close", start=b"BREW /health HTTP/1.1"), (405,)),
-    "a target in absolute form": Killer(head(b"connection: close", start=b"GET http://localhost/health HTTP/1.1"), (200,)),
-    "a target of another host": Killer(head(b"connection: close", start=b"GET http://evil.example/health HTTP/1.1"), (403,)),
+    "a target in absolute form": Killer(
+        head(b"connection: close", start=b"GET http://localhost/health HTTP/1.1"), (200,)
+    ),
+    "a target of another host": Killer(
+        head(b"connection: close", start=b"GET http://evil.example/health HTTP/1.1"), (403,)
+    ),
     "a target without a host": Killer(head(b"connection: close", start=b"GET http:///health HTTP/1.1"), (403,)),
     "a target without a slash": Killer(head(b"connection: close", start=b"GET health HTTP/1.1"), (404,)),
     "a target that is too long": Killer(head(start=b"GET /" + b"a" * 40_000 + b" HTTP/1.1"), (431,)),
@@ -107,11 +115,15 @@ KILLERS = {
     "nonsense": Killer(b"\x00\x01\x02\r\n\r\n", (400,)),
     "a space too many": Killer(head(start=b"GET  /health HTTP/1.1"), (400,)),
     # Where a message ends
-    "both kinds of length": Killer(POST + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, (400,)),
+    "both kinds of length": Killer(
+        POST + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, (400,)
+    ),
     "both kinds of length, the other way round": Killer(
         POST + b"transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n" + SMUGGLED, (400,)
     ),
-    "two lengths that differ": Killer(POST + b"content-length: 15\r\ncontent-length: 0\r\n\r\n" + BODY + SMUGGLED, (400,)),
+    "two lengths that differ": Killer(
+        POST + b"content-length: 15\r\ncontent-length: 0\r\n\r\n" + BODY + SMUGGLED, (400,)
+    ),
     "two lengths that agree": Killer(POST + b"content-length: 15\r\ncontent-length: 15\r\n\r\n" + BODY, (400,)),
     "a list of lengths": Killer(POST + b"content-length: 15, 15\r\n\r\n" + BODY, (400,)),
     "a length with a sign": Killer(POST + b"content-length: +15\r\n\r\n" + BODY, (400,)),
@@ -173,9 +185,12 @@ KILLERS = {
         (render("POST", "/health", {"content-length": "1000000000"}), *[b"x" * 100_000] * 5), (405,)
     ),
     "an early answer to a chunked body": Killer(
-        (render("POST", "/health", {"transfer-encoding": "chunked"}), *[b"186a0\r\n" + b"x" * 100_000 + b"\r\n"] * 5), (405,)
+        (render("POST", "/health", {"transfer-encoding": "chunked"}), *[b"186a0\r\n" + b"x" * 100_000 + b"\r\n"] * 5),
+        (405,),
     ),
-    "an early answer to a length that is too large": Killer((POST + b"content-length: 1048577\r\n\r\n", b"x" * 1_000_000), (413,)),
+    "an early answer to a length that is too large": Killer(
+        (POST + b"content-length: 1048577\r\n\r\n", b"x" * 1_000_000), (413,)
+    ),
     "a body to a GET": Killer(render("GET", "/health", {"connection": "close"}, b"hello"), (200,)),
     "a second request inside a body": Killer(render("GET", "/health", body=SMUGGLED) + LAST, (200, 200)),
 }

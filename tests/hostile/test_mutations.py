@@ -38,16 +38,24 @@ VALID = [
     render("POST", "/agent/execute", CHUNKED) + b'8\r\n{"tool":\r\n7;x=y\r\n"echo"}\r\n0\r\nx-trailer: 1\r\n\r\n',
     render("GET", "/agent/tools", {"if-none-match": '"a", W/"b"', "accept": "application/json;q=0.5, */*"}),
     render("GET", "/.well-known/agent", {"origin": "http://localhost", "authorization": "Bearer abc"}),
-    render("POST", "/agent/execute", {"content-type": "application/json", "expect": "100-continue"}, b'{"tool":"echo"}'),
+    render(
+        "POST", "/agent/execute", {"content-type": "application/json", "expect": "100-continue"}, b'{"tool":"echo"}'
+    ),
     render("GET", "/agent/executions/exec_00000000-0000-4000-8000-000000000000"),
     render("DELETE", "/agent/executions/exec_00000000-0000-4000-8000-000000000000"),
     render("OPTIONS", "/agent/execute", {"origin": "http://a.example", "access-control-request-method": "POST"}),
-    render("GET", "/health", {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}),
+    render(
+        "GET",
+        "/health",
+        {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="},
+    ),
     render("GET", "/health", {"connection": "upgrade, http2-settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"}),
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 ]
-WORDS = [b"\r\n", b"\r\n\r\n", b"\n", b"\r", b"\x00", b":", b" ", b"\t", b"0", b"-1", b"chunked", b"\xff\xfe", b"content-length: 5\r\n",
-         b"transfer-encoding: chunked\r\n", b"upgrade: websocket\r\n", b"HTTP/1.0", b'"', b"{", b"%00", b";", b",", b"9" * 30]
+WORDS = [
+    b"\r\n", b"\r\n\r\n", b"\n", b"\r", b"\x00", b":", b" ", b"\t", b"0", b"-1", b"chunked", b"\xff\xfe", b"content-length: 5\r\n",
+    b"transfer-encoding: chunked\r\n", b"upgrade: websocket\r\n", b"HTTP/1.0", b'"', b"{", b"%00", b";", b",", b"9" * 30,
+]  # fmt: skip
 
 
 def flip(rng: random.Random, data: bytearray) -> None:
@@ -154,14 +162,19 @@ PIECES = st.one_of(
     st.sampled_from(WORDS),
     st.sampled_from(VALID),
     st.builds(mutant, st.integers(1000, 100_000)),
-    st.builds(lambda data, start, size: data[start : start + size], st.sampled_from(VALID), st.integers(0, 80), st.integers(1, 80)),
+    st.builds(
+        lambda data, start, size: data[start : start + size],
+        st.sampled_from(VALID),
+        st.integers(0, 80),
+        st.integers(1, 80),
+    ),
 )
 
 
 @example([b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n", b"\r\n"])
 @example([b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"\r"])
 @given(chunks_of(PIECES))
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_any_bytes(pieces: list[bytes]) -> None:
     """Whatever bytes arrive, however cut, only valid HTTP answers go out, or the connection closes; the server lives."""
 

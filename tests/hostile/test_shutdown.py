@@ -140,7 +140,8 @@ UNWILLING = {
     "never reads an answer": call("big"),
     "never reads events": call("flood", EVENTS),
     "never ends its head": b"GET /health HTTP/1.1\r\n",
-    "never ends its body": render("POST", "/agent/execute", {"content-type": "application/json", "content-length": "9"}) + b"{",
+    "never ends its body": render("POST", "/agent/execute", {"content-type": "application/json", "content-length": "9"})
+    + b"{",
     "says nothing": b"",
     "keeps alive": render("GET", "/health"),
 }

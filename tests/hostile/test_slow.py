@@ -57,11 +57,15 @@ SLOW = {
     "a second head": (HEALTH, [b"G"] * DRIPS, [200, 408]),
     "a body": (render("POST", "/agent/execute", {**JSON, "content-length": "9000"}), [b" "] * DRIPS, [408]),
     "a chunked body": (
-        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}), [b"1\r\n \r\n"] * DRIPS, [408]
+        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}),
+        [b"1\r\n \r\n"] * DRIPS,
+        [408],
     ),
     "a chunk's size": (render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}), [b"0"] * 19, [408]),
     "a chunk extension": (
-        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"5;", [b"a"] * DRIPS, [408]
+        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"5;",
+        [b"a"] * DRIPS,
+        [408],
     ),
     "trailers": (
         render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"1\r\n \r\n0\r\n",
@@ -91,7 +95,8 @@ SILENT = {
     "in the head": (b"GET /health HTTP/1.1\r\n", [408]),
     "in the body": (render("POST", "/agent/execute", {**JSON, "content-length": "9000"}) + b"{", [408]),
     "instead of going on": (
-        render("POST", "/agent/execute", {**JSON, "content-length": "9000", "expect": "100-continue"}), [100, 408]
+        render("POST", "/agent/execute", {**JSON, "content-length": "9000", "expect": "100-continue"}),
+        [100, 408],
     ),
     "in a chunk": (render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"5\r\n{", [408]),
 }
@@ -119,18 +124,40 @@ def endless(piece: bytes) -> Iterable[bytes]:
 
 
 ENDLESS = {
-    "a chunked body": (render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}), b"10000\r\n" + b" " * 65536 + b"\r\n", 413),
-    "a body of known length": (render("POST", "/agent/execute", {**JSON, "content-length": "1048576000"}), b" " * 65536, 413),
-    "a body to nobody": (render("POST", "/nowhere", {**JSON, "transfer-encoding": "chunked"}), b"10000\r\n" + b" " * 65536 + b"\r\n", 404),
-    "a body of the wrong type": (render("POST", "/agent/execute", {"transfer-encoding": "chunked"}), b"10000\r\n" + b" " * 65536 + b"\r\n", 400),
+    "a chunked body": (
+        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}),
+        b"10000\r\n" + b" " * 65536 + b"\r\n",
+        413,
+    ),
+    "a body of known length": (
+        render("POST", "/agent/execute", {**JSON, "content-length": "1048576000"}),
+        b" " * 65536,
+        413,
+    ),
+    "a body to nobody": (
+        render("POST", "/nowhere", {**JSON, "transfer-encoding": "chunked"}),
+        b"10000\r\n" + b" " * 65536 + b"\r\n",
+        404,
+    ),
+    "a body of the wrong type": (
+        render("POST", "/agent/execute", {"transfer-encoding": "chunked"}),
+        b"10000\r\n" + b" " * 65536 + b"\r\n",
+        400,
+    ),
     "chunks of one byte": (
-        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}), b"1\r\n \r\n" * 11000, 400
+        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}),
+        b"1\r\n \r\n" * 11000,
+        400,
     ),
     "trailers": (
-        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"0\r\n", b"a: b\r\n" * 11000, 431
+        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"0\r\n",
+        b"a: b\r\n" * 11000,
+        431,
     ),
     "a chunk extension": (
-        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"5;", b"a" * 65536, 431
+        render("POST", "/agent/execute", {**JSON, "transfer-encoding": "chunked"}) + b"5;",
+        b"a" * 65536,
+        431,
     ),
     "headers": (b"GET /health HTTP/1.1\r\n", b"a: b\r\n" * 11000, 431),
 }
@@ -166,7 +193,9 @@ STOPPED = {
 
 
 @pytest.mark.parametrize("name", STOPPED)
-async def test_a_reader_that_stops(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reader_that_stops(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A peer that takes nothing is cut off after the write limit, and its execution does not live on."""
     monkeypatch.setattr(_connection, "WRITE_SECONDS", 0.3)
     records = MemorySink()

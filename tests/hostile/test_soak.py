@@ -141,7 +141,9 @@ async def test_keep_alive(rounds: int) -> None:
                 for _ in range(40):
                     assert (await client.call("echo", arguments=ARGUMENTS)).status == 200
                     assert (await client.call("echo", EVENTS, arguments=ARGUMENTS)).status == 200
-                    assert (await client.request("POST", "/agent/execute", {"content-type": "text/plain"}, b"x")).status == 400
+                    assert (
+                        await client.request("POST", "/agent/execute", {"content-type": "text/plain"}, b"x")
+                    ).status == 400
                     await client.send(HEALTH * 2)
                     assert [(await client.answer()).status for _ in range(2)] == [200, 200]
                 sizes.append(used())
@@ -162,3 +164,22 @@ async def test_memory_of_many_small_chunks() -> None:
             heard = await converse(client, head + b"transfer-encoding: chunked\r\n\r\n" + data)
         assert heard.startswith(b"HTTP/1.1 200 ")
         assert tracemalloc.get_traced_memory()[1] - before < 8 * 1024 * 1024
+
+
+async def test_connections_that_come_and_go() -> None:
+    """A thousand connections that say nothing, or something, and go at once leave nothing behind."""
+    async with besieged(*ALL) as siege, siege.busy() as busy:
+        for round_number in range(20):
+            async with trio.open_nursery() as nursery:
+
+                async def visit(number: int) -> None:
+                    async with siege.server.client() as client:
+                        if number % 3:
+                            await client.send(HEALTH[: number % 2 * 100])
+                        if number % 5:
+                            client.reset()
+
+                for number in range(50):
+                    nursery.start_soon(visit, number + round_number)
+        assert siege.hold.running == 1
+        busy.reset()
