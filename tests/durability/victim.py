@@ -1,0 +1,245 @@
+"""A process that makes others and lets them die: ``python -m tests.durability.victim``.
+
+It reads one `Orders` per line, forks a child that follows them, and writes one `Report` per line. Forking is what makes hundreds of
+deaths affordable: everything is imported once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import apsw
+import msgspec
+import trio
+
+from carmy_engine import App, ExecutionRequest
+from carmy_engine.stores.sqlite import SqliteStore
+
+STEPS = (
+    "before reserve",
+    "reserve: before commit",
+    "reserve: in commit",
+    "reserve: after commit",
+    "after reserve",
+    "tool: before effect",
+    "tool: after effect",
+    "before record",
+    "record: before commit",
+    "record: in commit",
+    "record: after commit",
+    "after record",
+)
+"""Where a child can be told to die."""
+
+KINDS = tuple(
+    (effect, idempotent)
+    for effect in ("none", "read", "write", "external_write", "destructive")
+    for idempotent in (False, True)
+)
+"""Of tools."""
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child has to do.
+
+    Attributes:
+        store: Path of the store.
+        effects: Path of the file that a tool adds a line to.
+        effect: Of the tool.
+        idempotent: Likewise.
+        request_id: Of the request.
+        die: The step of `STEPS` at which it dies, None if it does not.
+        killed_after: Seconds after it has begun until it is killed, None if it is not.
+        durability: Of the store.
+    """
+
+    store: str
+    effects: str
+    effect: str = "write"
+    idempotent: bool = False
+    request_id: str = "r1"
+    die: str | None = None
+    killed_after: float | None = None
+    durability: str = "full"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How it went.
+
+    Attributes:
+        died: It was killed.
+        ok: It got a value, which is `execution_id`.
+        code: The error's code.
+        state: The error's ``details.state``.
+        replayed: The answer was a stored one.
+        execution_id: The answer's.
+    """
+
+    died: bool = False
+    ok: bool = False
+    code: str | None = None
+    state: str | None = None
+    replayed: bool = False
+    execution_id: str | None = None
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Trap:
+    """Dies when a step is reached.
+
+    Attributes:
+        phase: What the store is asked for, ``reserve`` or ``record``.
+    """
+
+    def __init__(self, step: str | None) -> None:
+        self._step = step
+        self.phase = ""
+
+    def reach(self, step: str) -> None:
+        if step == self._step:
+            die()
+
+    def reach_in_phase(self, step: str) -> None:
+        self.reach(f"{self.phase}: {step}")
+
+
+class TrapStore(SqliteStore):
+    """A store with traps in it."""
+
+    def __init__(self, path: str, trap: Trap, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._trap = trap
+        database = self._writer._database
+        usual = database.transaction
+
+        @contextmanager
+        def transaction() -> Any:
+            with usual() as entries:
+                yield entries
+                trap.reach_in_phase("before commit")
+            trap.reach_in_phase("after commit")
+
+        database.transaction = transaction  # type: ignore[method-assign]
+
+    async def reserve(self, reservation: Any) -> Any:
+        self._trap.reach("before reserve")
+        self._trap.phase = "reserve"
+        existing = await super().reserve(reservation)
+        self._trap.phase = ""
+        self._trap.reach("after reserve")
+        return existing
+
+    async def complete(self, *arguments: Any) -> bool:
+        self._trap.reach("before record")
+        self._trap.phase = "record"
+        done = await super().complete(*arguments)
+        self._trap.phase = ""
+        self._trap.reach("after record")
+        return done
+
+
+class TrapFile(apsw.VFSFile):
+    """Reaches the middle of a commit: written, and not synced."""
+
+    on_sync: Callable[[], None]
+
+    def __init__(self, filename: Any, flags: Any) -> None:
+        super().__init__("", filename, flags)
+
+    def xSync(self, flags: int) -> None:
+        type(self).on_sync()
+        super().xSync(flags)
+
+
+class TrapFiles(apsw.VFS):
+    """The usual files, with a trap."""
+
+    def __init__(self) -> None:
+        self.name = "trap"
+        super().__init__(self.name, "")
+
+    def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:
+        return TrapFile(name, flags)
+
+
+async def call(orders: Orders, begun: Callable[[], object]) -> Report:
+    """One call in an engine of its own."""
+    trap = Trap(orders.die)
+    TrapFile.on_sync = staticmethod(lambda: trap.reach_in_phase("in commit"))  # type: ignore[method-assign]
+    store = TrapStore(orders.store, trap, durability=orders.durability)
+    app = App("victim").store(store)
+
+    @app.tool(effect=orders.effect, idempotent=orders.idempotent, parallel_safe=True)  # type: ignore[arg-type]
+    async def work(tag: str) -> str:
+        """Add a line to the file."""
+        trap.reach("tool: before effect")
+        with open(orders.effects, "a") as file:  # noqa: ASYNC230 - one line
+            file.write(f"{tag}\n")
+        trap.reach("tool: after effect")
+        return tag
+
+    async with app.open() as engine:
+        begun()
+        request = ExecutionRequest(tool="work", arguments={"tag": orders.request_id}, request_id=orders.request_id)
+        result = await engine.bind(permissions={"confirm:work"}).execute(request)
+        error = result.error
+        return Report(
+            ok=error is None,
+            code=None if error is None else error.code,
+            state=None if error is None else (error.details or {}).get("state"),
+            replayed=result.replayed,
+            execution_id=result.execution_id,
+        )
+
+
+def follow(orders: Orders, output: int) -> None:
+    """In the child."""
+    files = TrapFiles()
+    vars(apsw)["Connection"] = partial(apsw.Connection, vfs=files.name)
+    report = trio.run(call, orders, partial(os.write, output, b"\n"))
+    os.write(output, msgspec.json.encode(report))
+
+
+def fork(orders: Orders) -> Report:
+    """Make a child, and wait for its end."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            follow(orders, write)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, "rb", buffering=0) as pipe:
+        told = pipe.read(1)
+        if orders.killed_after is not None:
+            select.select([], [], [], orders.killed_after)
+            os.kill(child, signal.SIGKILL)
+        told += pipe.read()
+    _, status = os.waitpid(child, 0)
+    if len(told) > 1:
+        return msgspec.json.decode(told, type=Report)
+    assert os.WIFSIGNALED(status), "the child has failed; see above"
+    return Report(died=True)
+
+
+def main() -> None:
+    for line in sys.stdin.buffer:
+        report = fork(msgspec.json.decode(line, type=Orders))
+        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
