@@ -109,3 +109,15 @@ async def block_fails(probe: Probe) -> None:
         caught = raised
     assert caught is error
     await probe.left(gate)
+
+
+@suite.check("E-609")
+async def no_pile_up(probe: Probe) -> None:
+    """Callers that go away, one after the other, leave nothing running: every tool has been left."""
+    gate = probe.gate()
+    for count in range(1, 21):
+        async with trio.open_nursery() as nursery:
+            call = probe.start(nursery, "read", {"then": "wait", "gate": gate})
+            await probe.arrived(gate, count)
+            await call.leave()
+        await probe.left(gate, count)

@@ -230,3 +230,12 @@ async def recorded(probe: Probe) -> None:
     assert again.replayed
     assert again.execution_id == end.result.execution_id
     assert again.data_json == end.result.data_json
+
+
+@suite.check("E-414")
+async def large(probe: Probe) -> None:
+    """A part of the result of half a megabyte arrives whole, and so do those around it."""
+    events = await probe.events("partials", {"count": 3, "size": 500_000})
+    last(events)
+    parts = [event.partial for event in events if isinstance(event, ToolProgress)]
+    assert parts == [f"{step}:".ljust(500_000, ".") for step in range(3)]

@@ -196,3 +196,13 @@ async def categories(probe: Probe) -> None:
         known = CODES[result.error.code]
         told = (result.error.category, result.error.recoverable, result.error.retryable)
         assert told == (known.category, known.recoverable, known.retryable)
+
+
+@suite.check("E-117")
+async def large(probe: Probe) -> None:
+    """Arguments of half a megabyte and outputs of two arrive whole."""
+    text = "0123456789abcde\u00e9" * 30_000
+    result = await probe.call("echo", {"text": text})
+    assert result.data == text
+    result = await probe.call("echo", {"text": text, "times": 4}, request_id=probe.name())
+    assert result.data == text * 4
