@@ -377,16 +377,22 @@ async def test_events() -> None:
 
 
 async def test_a_refused_stream() -> None:
-    """A stream that the server refuses as no request has one event, the last."""
+    """A stream that is refused as no request, by the server or before it is sent, has the first event and the last."""
     async with (
         serving(authenticator=BearerTokens({})) as server,
         open_http(server.url) as client,
         client.stream(ECHO) as events,
     ):
-        (event,) = [event async for event in events]
-    assert isinstance(event, ExecutionCompleted)
-    assert event.result.error is not None
-    assert event.result.error.code == "UNAUTHENTICATED"
+        started, ended = [event async for event in events]
+        async with client.stream(ExecutionRequest(tool="\ud800")) as others:
+            *_, unsent = [event async for event in others]
+    assert (started.kind, started.seq, ended.seq) == ("execution.started", 0, 1)
+    assert isinstance(ended, ExecutionCompleted)
+    assert ended.result.error is not None
+    assert ended.result.error.code == "UNAUTHENTICATED"
+    assert isinstance(unsent, ExecutionCompleted)
+    assert unsent.result.error is not None
+    assert unsent.result.error.code == "INVALID_REQUEST"
 
 
 STARTED = b'event: execution.started\ndata: {"execution_id":"e","tool":"echo"}\nid: 0\n\n'

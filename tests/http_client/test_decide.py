@@ -56,6 +56,10 @@ def test_what_is_left_of_the_deadline_is_sent() -> None:
         ({"arguments": {"a": "x" * 1_100_000}}, "PAYLOAD_TOO_LARGE"),
         ({"timeout_ms": math.inf}, "INVALID_REQUEST"),
         ({"timeout_ms": math.nan}, "INVALID_REQUEST"),
+        ({"timeout_ms": 0}, "INVALID_REQUEST"),
+        ({"timeout_ms": True}, "INVALID_REQUEST"),
+        ({"timeout_ms": "1"}, "INVALID_REQUEST"),
+        ({"request_id": "\ud800"}, "INVALID_REQUEST"),
         ({"metadata": {"a": 1}}, "INVALID_REQUEST"),
     ],
 )

@@ -21,6 +21,7 @@ from carmy_engine import (
     ExecutionEvent,
     ExecutionRequest,
     ExecutionResult,
+    ExecutionStarted,
     OutcomeUnknownError,
     grace,
 )
@@ -143,8 +144,7 @@ class HttpClient:
         try:
             question = Question.of(request)
         except AgentError as error:
-            result = ExecutionResult(execution_id="", error=error.info)
-            await events.put(ExecutionCompleted(seq=0, execution_id="", tool=request.tool, result=result))
+            await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
             yield events
             return
         response = await self._repeat(
@@ -287,10 +287,10 @@ class HttpClient:
             events.fail(error)
 
     async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
-        """The answer to something that was no valid request, as the only event."""
+        """The answer to something that was no valid request, as the last event."""
         body = await read(response)
         result = read_answer(self._base, response.status_code, response.headers, body)
-        await events.put(ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=question.tool, result=result))
+        await _put_refusal(events, question.tool, result)
 
     async def _pump_events(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
         reader = EventReader(MAX_ANSWER_BYTES)
@@ -314,3 +314,9 @@ class HttpClient:
             raise Lost(Failure.LOST, f"the server sent what is no event ({error})") from error
         if not is_complete:
             raise Lost(Failure.LOST, "the stream ended")
+
+
+async def _put_refusal(events: EventBuffer, tool: str, result: ExecutionResult) -> None:
+    """The events of a request that never became an execution."""
+    await events.put(ExecutionStarted(seq=0, execution_id=result.execution_id, tool=tool))
+    await events.put(ExecutionCompleted(seq=1, execution_id=result.execution_id, tool=tool, result=result))

@@ -64,10 +64,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if request.metadata is not None:
             raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
         timeout_ms = request.timeout_ms
-        if timeout_ms is not None and not math.isfinite(timeout_ms):
-            raise invalid_request("timeout_ms must be a positive number")
+        if timeout_ms is not None:
+            _check_timeout(timeout_ms)
         found = cls(tool=request.tool, arguments=arguments, request_id=request.request_id, timeout_ms=timeout_ms)
-        if (size := len(found.body(math.inf))) > MAX_BODY_BYTES:
+        try:
+            size = len(found.body(math.inf))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise invalid_request(f"it cannot be written as JSON: {error}") from None
+        if size > MAX_BODY_BYTES:
             raise AgentError.standard(
                 "PAYLOAD_TOO_LARGE",
                 f"the request has {size} bytes; a server takes {MAX_BODY_BYTES}",
@@ -91,6 +95,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seconds = self.seconds(remaining)
         timeout_ms = None if math.isinf(seconds) else seconds * 1000
         return msgspec.json.encode(msgspec.structs.replace(self, timeout_ms=timeout_ms))
+
+
+def _check_timeout(timeout_ms: object) -> None:
+    """What the engine requires of it. Infinity and NaN would be written as null, which means something else."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not 0 < timeout_ms < math.inf:
+        raise invalid_request("timeout_ms must be a positive number of milliseconds")
 
 
 class Failure(enum.Enum):
@@ -168,8 +178,8 @@ def read_error(url: str, status: int, headers: Mapping[str, str], body: bytes) -
     """The error in an answer to something that was no valid request; see `read_answer`."""
     try:
         return msgspec.json.decode(body, type=_Error).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        if status in _OVERLOADED or status >= 500:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if status in _OVERLOADED or status >= 500 or status < 300:  # a success that nobody understands may be one
             raise Lost(Failure.LOST, f"{url} answered {status}, and not as a server", _wait(headers)) from None
         raise ClosedError(f"{url} answered {status}, and not as a server of carmy/1 does; nothing has run") from None
 
