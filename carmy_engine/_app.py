@@ -143,6 +143,11 @@ class App:
             self._refuse(store, "a store", "reserve, complete, release, interrupt, get and aclose")
         return self
 
+    @property
+    def given_store(self) -> abc.IdempotencyStore | None:
+        """The store object that `store` was given; None when there is a URL, ``settings.store.url``."""
+        return self._store
+
     def authenticate(self, authenticator: abc.Authenticator) -> Self:
         """Let `authenticator` turn credentials into trusted context; without one, all callers are anonymous.
 

@@ -280,7 +280,8 @@ async def open_engine(
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)
     threads = Threads()
-    all_sinks = Sinks((audit, *sinks))
+    kept: Sink | None = getattr(store, "sink", None)
+    all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))
     prepare: Callable[[], Awaitable[object]] | None = getattr(store, "prepare", None)
     try:
         if prepare is not None:

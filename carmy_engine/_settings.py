@@ -111,11 +111,13 @@ class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
         url: ``memory:`` or ``sqlite:PATH``.
         retention_days: How long a completed entry replays, counted from its completion.
         durability: ``full``: answers survive a power cut; ``normal``: the end of the process. For stores that write.
+        audit_days: How long audit records are kept, by stores that keep them.
     """
 
     url: Text = "memory:"
     retention_days: Days = 7.0
     durability: Durability = "full"
+    audit_days: Days = 90.0
 
 
 class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -141,6 +141,8 @@ class IdempotencyStore(Protocol):
     A class whose `reserve` has inserted nothing, or takes it back by itself, whenever it is cancelled may set
     ``takes_back = True`` (likewise): a caller whose deadline has passed then need not wait until that is done.
 
+    A store that keeps audit records as well may have them in an attribute ``sink`` (a `Sink`), which the engine then uses.
+
     A store that has something to do before the first call may have an ``async def prepare(self)``; what that raises keeps
     the engine from starting.
     """

@@ -27,6 +27,7 @@ from .._version import __version__
 from ..codec import answer_body, check_json, decode
 from ..errors import AgentError, CarmyError, ConfigurationError
 from . import _remote
+from ._books import Books
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._stdout import claimed_stdout
 from ._target import is_target, load_app, refuse_nested_run
@@ -103,6 +104,7 @@ def _parser(app: App | None) -> cyclopts.App:
     parser.command(commands.fitting(commands.tools), name="tools")
     parser.command(commands.call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
     parser.command(commands.fitting(commands.check), name="check")
+    parser.command(commands.fitting(Books(app).audit), name="audit")
     return parser
 
 

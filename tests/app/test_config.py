@@ -65,6 +65,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "store.url": "memory:",
         "store.retention_days": "0.5",
         "store.durability": "normal",
+        "store.audit_days": "1",
     }
     assert samples.keys() == KEYS.keys()
     variables = {key: "CARMY_" + key.upper().replace(".", "_") for key in samples}
@@ -87,7 +88,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
             allowed_hosts=("a.example", "b.example"),
             allowed_origins=("https://a.example",),
         ),
-        store=StoreSettings(retention_days=0.5, durability="normal"),
+        store=StoreSettings(retention_days=0.5, durability="normal", audit_days=1),
     )
 
 

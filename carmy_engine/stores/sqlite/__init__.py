@@ -2,6 +2,7 @@
 
 ``_store`` is the store; its methods are jobs for ``_writer``, which puts them into transactions of ``_database``, inside which
 ``_entries`` says what is done to the rows (``_rows``) of a file that looks as ``_schema`` says. ``_owners`` knows who is alive.
+``_records`` are the audit trail, which ``_sink`` hands to the writer.
 """
 
 from ._errors import (
@@ -16,9 +17,11 @@ from ._errors import (
     StoreClosedError,
     UnexpectedError,
 )
-from ._store import MAX_BYTES, MAX_ENTRIES, RETENTION_SECONDS, SqliteStore, from_settings
+from ._sink import SqliteSink
+from ._store import AUDIT_SECONDS, MAX_BYTES, MAX_ENTRIES, RETENTION_SECONDS, SqliteStore, from_settings
 
 __all__ = [
+    "AUDIT_SECONDS",
     "MAX_BYTES",
     "MAX_ENTRIES",
     "RETENTION_SECONDS",
@@ -30,6 +33,7 @@ __all__ = [
     "FileReplacedError",
     "NewerFileError",
     "ReadOnlyFileError",
+    "SqliteSink",
     "SqliteStore",
     "StoreClosedError",
     "UnexpectedError",

@@ -11,6 +11,7 @@ from ..._model.reservation import Reservation, ReservationState
 from ...abc import StoreFull
 from ._connection import Connection
 from ._owners import Owners
+from ._records import Records, Row
 from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, unpack
 
 SWEPT_AT_ONCE = 1000
@@ -49,12 +50,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         max_entries: Identities at one time.
         max_bytes: Of entries and their outputs at one time.
         retention: Seconds that a completed entry is kept, from its completion.
+        audit_retention: Seconds that an audit record is kept, from its call's arrival.
         clock: Unix seconds.
     """
 
     max_entries: int
     max_bytes: int
     retention: float
+    audit_retention: float
     clock: Callable[[], float]
 
 
@@ -66,9 +69,13 @@ class Entries:
         owners: Who is alive.
         owner: The store's own id.
         bounds: Its bounds.
+
+    Attributes:
+        records: The audit records, in the same transaction.
     """
 
     def __init__(self, connection: Connection, owners: Owners, owner: int, bounds: Bounds) -> None:
+        self.records = Records(connection)
         self._connection = connection
         self._owners = owners
         self._owner = owner
@@ -119,6 +126,10 @@ class Entries:
             self._bury(owner)
             return self.find(key)
         return entry
+
+    def audit(self, rows: list[Row]) -> None:
+        """Add audit records, and drop some of those that have been kept for long enough."""
+        self.records.add(rows, self._now - self._bounds.audit_retention)
 
     def bury_the_dead(self) -> None:
         """Interrupt what owners that are no longer alive have left running."""

@@ -63,6 +63,18 @@ MIGRATIONS = (
         UPDATE totals SET bytes = bytes + NEW.bytes - OLD.bytes;
     END;
     """,
+    """
+    -- The audit trail, in the order of the executions' ends. The columns are what it is filtered by.
+    CREATE TABLE records (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        started_at REAL NOT NULL,
+        tool TEXT NOT NULL,
+        status TEXT NOT NULL,
+        principal TEXT,
+        record BLOB NOT NULL  -- as JSON
+    ) STRICT;
+    CREATE INDEX records_by_time ON records (started_at);
+    """,
 )
 """Each leads from one version to the next; the version of a file is how many it has had. Never change one, add one."""
 

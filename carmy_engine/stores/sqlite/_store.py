@@ -10,15 +10,18 @@ from os import PathLike
 from pathlib import Path
 
 from ..._model.cause import Cause
+from ..._model.record import ExecutionRecord
 from ..._model.reservation import Identity, Reservation
-from ..._model.result import Outcome
+from ..._model.result import ExecutionStatus, Outcome
 from ..._settings import StoreSettings
 from ...abc import StoreError
 from ...errors import ConfigurationError
 from ._database import Database, Durability
 from ._entries import Bounds, Entries
 from ._errors import NewerFileError
+from ._records import Page, RecordQuery
 from ._rows import key_of, pack, pack_outcome
+from ._sink import SqliteSink
 from ._writer import Job, Writer
 
 log = logging.getLogger("carmy")
@@ -31,6 +34,10 @@ MAX_BYTES = 2 * 1024 * 1024 * 1024
 
 RETENTION_SECONDS = 7 * 24 * 3600.0
 """How long a completed entry is replayed, counted from its completion."""
+
+
+AUDIT_SECONDS = 90 * 24 * 3600.0
+"""How long audit records are kept."""
 
 
 class SqliteStore:
@@ -54,7 +61,11 @@ class SqliteStore:
         max_entries: Identities at one time.
         max_bytes: Bytes of entries and their outputs at one time.
         retention: Seconds.
+        audit_retention: Seconds that audit records are kept.
         clock: Unix seconds; for tests.
+
+    Attributes:
+        sink: Keeps audit records in the same file. An engine with this store uses it by itself.
     """
 
     takes_back = True
@@ -67,12 +78,20 @@ class SqliteStore:
         max_entries: int = MAX_ENTRIES,
         max_bytes: int = MAX_BYTES,
         retention: float = RETENTION_SECONDS,
+        audit_retention: float = AUDIT_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        bounds = Bounds(max_entries=max_entries, max_bytes=max_bytes, retention=retention, clock=clock)
+        bounds = Bounds(
+            max_entries=max_entries,
+            max_bytes=max_bytes,
+            retention=retention,
+            audit_retention=audit_retention,
+            clock=clock,
+        )
         self.path = Path(path).absolute()
         """The file, wherever the process goes from here."""
         self._writer = Writer(Database(self.path, durability, bounds))
+        self.sink = SqliteSink(self._writer)
 
     @property
     def transactions(self) -> int:
@@ -128,6 +147,38 @@ class SqliteStore:
         key = key_of(identity)
         return await self._writer.do(Job(lambda entries: entries.find(key)))
 
+    async def records(
+        self,
+        *,
+        tool: str | None = None,
+        status: ExecutionStatus | None = None,
+        principal: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int = 100,
+    ) -> list[ExecutionRecord]:
+        """The newest audit records, newest first (by the end of their executions).
+
+        Args:
+            tool: Of this tool only.
+            status: That ended so.
+            principal: Of this principal only.
+            since: Whose call arrived then or later, in Unix seconds.
+            until: Whose call arrived before then.
+            limit: At most so many.
+        """
+        query = RecordQuery(tool=tool, status=status, principal=principal, since=since, until=until, limit=limit)
+        found: list[ExecutionRecord] = []
+        before: int | None = None
+        while len(found) < query.limit:
+            find = partial(_find, query=query, limit=query.limit - len(found), before=before)
+            page = await self._writer.do(Job(find))
+            found += page.records
+            before = page.before
+            if before is None:
+                break
+        return found
+
     async def aclose(self) -> None:
         """Write what is waiting, interrupt what this store has left running, and close the file. Idempotent.
 
@@ -148,5 +199,12 @@ def from_settings(settings: StoreSettings) -> SqliteStore:
             "store.url must be sqlite:PATH, such as sqlite:state.db or sqlite:/var/lib/shop/state.db"
         )
     return SqliteStore(
-        Path(path).expanduser(), durability=settings.durability, retention=settings.retention_days * 86_400
+        Path(path).expanduser(),
+        durability=settings.durability,
+        retention=settings.retention_days * 86_400,
+        audit_retention=settings.audit_days * 86_400,
     )
+
+
+def _find(entries: Entries, *, query: RecordQuery, limit: int, before: int | None) -> Page:
+    return entries.records.find(query, limit, before)

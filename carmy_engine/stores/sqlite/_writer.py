@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -20,6 +21,7 @@ from ...abc import StoreError
 from ._database import Database
 from ._entries import Entries
 from ._errors import StoreClosedError, UnexpectedError, translate
+from ._records import Row
 
 log = logging.getLogger("carmy")
 
@@ -34,6 +36,16 @@ MAX_DEBTS = 10_000
 MAX_DEBT_BYTES = 64 * 1024 * 1024
 """Of outputs in them. There are many only if the file has failed for long, so what does not fit is dropped: such an entry
 counts as running until this process ends, and as interrupted from then on."""
+
+
+MAX_POSTS = 20_000
+"""Audit records that wait to be written: some seconds' worth at full speed, and about ten megabytes."""
+
+POSTS_AT_ONCE = 1000
+"""Of them in one transaction."""
+
+POST_SECONDS = 0.05
+"""How long they wait for a transaction that there would be anyhow. What is lost with the process is younger than that."""
 
 
 class Job(Generic[T]):
@@ -72,6 +84,7 @@ class _Batch:
     def __init__(self) -> None:
         self.debts: list[Job[object]] = []
         self.jobs: list[Job[object]] = []
+        self.posts: list[Row] = []
         self.error: StoreError | None = None
 
 
@@ -80,6 +93,7 @@ class Writer:
 
     Attributes:
         transactions: How many there have been.
+        dropped: Audit records that found no room.
     """
 
     def __init__(self, database: Database) -> None:
@@ -88,9 +102,13 @@ class Writer:
         self._waiting: dict[Job[object], None] = {}  # in the order of their coming; each has a task that waits
         self._debts: dict[Job[object], None] = {}
         self._debt_bytes = 0
+        self._posts: deque[Row] = deque()
+        self._posts_due = self._posts_timed = False
         self._busy = False
         self._closing: trio.Event | None = None
         self.transactions = 0
+        self.dropped = 0
+        self._dropping = False
 
     async def do(self, job: Job[T]) -> T:
         """Do it in a transaction, and return what it returns once that is committed.
@@ -114,6 +132,32 @@ class Writer:
         if job.error is not None:
             raise job.error
         return cast("T", job.value)
+
+    def post(self, row: Row) -> None:
+        """Write an audit record soon. Never waits; what finds no room is dropped, and counted."""
+        if len(self._posts) >= MAX_POSTS or self._closing is not None:
+            self.dropped += 1
+            if not self._dropping:
+                self._dropping = True
+                log.error("%s: audit records are being dropped, because they cannot be written", self._database.path)
+            return
+        with self._lock:
+            self._posts.append(row)
+        if len(self._posts) >= POSTS_AT_ONCE:
+            self._posts_due = True
+            self._start()
+        elif not self._posts_timed:
+            self._posts_timed = True
+            trio.lowlevel.spawn_system_task(self._time_posts)
+
+    async def _time_posts(self) -> None:
+        """Give the records that have been posted a transaction of their own, if they have waited for one in vain."""
+        try:
+            await trio.sleep(POST_SECONDS)
+        finally:
+            self._posts_timed = False
+        self._posts_due = True
+        self._start()
 
     async def aclose(self) -> None:
         """Do what is waiting, then close the file. Idempotent.
@@ -151,7 +195,7 @@ class Writer:
             return
         self._busy = True
         token = trio.lowlevel.current_trio_token()
-        if self._waiting or self._debts:
+        if self._waiting or self._debts or (self._posts and (self._posts_due or self._closing is not None)):
             batch = _Batch()
             trio.lowlevel.start_thread_soon(
                 partial(self._transact, batch), lambda _: _tell(token, partial(self._deliver, batch)), "carmy sqlite"
@@ -168,6 +212,8 @@ class Writer:
         try:
             with self._database.transaction() as entries:
                 self._take(batch)
+                if batch.posts:
+                    entries.audit(batch.posts)  # before the jobs: some of them may be to read records
                 for job in (*batch.debts, *batch.jobs):
                     self._attempt(job, entries)
         except StoreError as error:
@@ -200,13 +246,19 @@ class Writer:
                 del self._waiting[job]
                 job.taken = True
                 batch.jobs.append(job)
+            batch.posts = list(islice(self._posts, POSTS_AT_ONCE))
 
     def _deliver(self, batch: _Batch) -> None:
         """In the trio thread, when the transaction is over, one way or another."""
         self._busy = False
         self.transactions += batch.error is None
+        self._posts_due = False
         if batch.error is None:
             with self._lock:
+                for _ in batch.posts:
+                    self._posts.popleft()
+                self._posts_due = len(self._posts) >= POSTS_AT_ONCE
+                self._dropping = False
                 for job in batch.debts:
                     del self._debts[job]
                     self._debt_bytes -= job.size
@@ -226,14 +278,20 @@ class Writer:
         if batch.error is None or self._waiting:
             self._start()
         elif self._closing is not None:
-            self._abandon_debts()
+            self._abandon()
             self._start()
 
-    def _abandon_debts(self) -> None:
+    def _abandon(self) -> None:
+        """At the end: the file cannot be written, and there is no later."""
         with self._lock:
-            log.error("%s could not be written; %d entries stay as they are", self._database.path, len(self._debts))
+            log.error(
+                "%s could not be written at the end; %d entries stay as they are, and %d audit records are lost",
+                *(self._database.path, len(self._debts), len(self._posts)),
+            )
             self._debts.clear()
             self._debt_bytes = 0
+            self.dropped += len(self._posts)
+            self._posts.clear()
 
     def _close(self) -> None:
         """In the thread."""

@@ -1,0 +1,167 @@
+"""Commands that look into a store: what it keeps, and what it has seen."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import trio
+from cyclopts import Parameter
+
+from .. import _plugins
+from .._app import App
+from .._config import load_settings
+from .._grace import grace
+from .._model.result import ExecutionStatus
+from ..errors import CarmyError, ConfigurationError
+from ._outcome import SUCCESS, Failure, UsageError
+from ._stdout import claimed_stdout
+from ._table import moment, table
+from ._target import load_app
+
+T = TypeVar("T")
+
+Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app, whose store it is.")]
+StoreUrl = Annotated[
+    str | None, Parameter(help="The store, such as sqlite:state.db. Default: that of the target, or of carmy.toml.")
+]
+Tool = Annotated[str | None, Parameter(help="Of this tool only.")]
+Status = Annotated[ExecutionStatus | None, Parameter(help="That ended so only.")]
+Principal = Annotated[str | None, Parameter(help="Of this principal only.")]
+Since = Annotated[
+    str | None, Parameter(help="That came then or later: 2026-01-31, 2026-01-31T14:00, or a time ago: 90m, 12h, 7d.")
+]
+Until = Annotated[str | None, Parameter(help="That came before then; likewise.")]
+Limit = Annotated[int, Parameter(help="At most so many.")]
+AsJson = Annotated[bool, Parameter(negative="", help="One JSON object a line, instead of a table.")]
+
+_AGO = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_CLOSING_SECONDS = 10.0
+
+
+class Books:
+    """The commands, over the store of one application, or of the one that each command line names."""
+
+    def __init__(self, app: App | None) -> None:
+        self._app = app
+
+    def audit(
+        self,
+        target: Target = None,
+        /,
+        *,
+        store: StoreUrl = None,
+        tool: Tool = None,
+        status: Status = None,
+        principal: Principal = None,
+        since: Since = None,
+        until: Until = None,
+        limit: Limit = 100,
+        json: AsJson = False,
+    ) -> int:
+        """Print the audit records that the store keeps, newest first."""
+        query = {
+            "tool": tool,
+            "status": status,
+            "principal": principal,
+            "since": _when("--since", since),
+            "until": _when("--until", until),
+            "limit": _count(limit),
+        }
+        with claimed_stdout() as out:
+            opened = self._store(target, store, "records", "keeps no audit records")
+            records = _with_store(opened, lambda store: store.records(**query))
+            if json:
+                for record in records:
+                    out(msgspec.json.encode(record) + b"\n")
+            else:
+                out(table(_AUDIT, [_audit_row(record) for record in records]))
+        return SUCCESS
+
+    def _store(self, target: str | None, url: str | None, method: str, lacks: str) -> Any:
+        """The store to look into.
+
+        Raises:
+            Failure: It is one that cannot be looked into.
+        """
+        store, name = self._named_store(target, url)
+        if not callable(getattr(store, method, None)):
+            raise Failure(f"the store {name} {lacks} that could be read from here; sqlite:PATH does")
+        path = getattr(store, "path", None)
+        if isinstance(path, Path) and not path.exists():  # it would be made, and be empty
+            raise Failure(f"there is no file {path}")
+        return store
+
+    def _named_store(self, target: str | None, url: str | None) -> tuple[Any, str]:
+        if url is None:
+            app = load_app(target) if self._app is None and target is not None else self._app
+            settings = load_settings().store if app is None else app.settings.store
+            if app is not None and (given := app.given_store) is not None:
+                return given, type(given).__name__
+        else:
+            try:
+                settings = msgspec.structs.replace(load_settings().store, url=url)
+            except ConfigurationError as error:
+                raise UsageError(f"--store: {error}") from None
+        return _plugins.find_store(settings)(), settings.url
+
+
+def _with_store(store: Any, use: Callable[[Any], Awaitable[T]]) -> T:
+    """Open the store, use it, and close it."""
+
+    async def main() -> T:
+        try:
+            return await use(store)
+        finally:
+            with grace(_CLOSING_SECONDS):
+                await store.aclose()
+
+    try:
+        return trio.run(main)
+    except CarmyError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a guard round the store, which says in its own words what is wrong
+        raise Failure(str(error) or type(error).__name__) from None
+
+
+_AUDIT = ("TIME", "TOOL", "STATUS", "CODE", "PRINCIPAL", "TRANSPORT", "MS", "EXECUTION", "REQUEST")
+
+
+def _audit_row(record: Any) -> tuple[object, ...]:
+    return (
+        moment(record.started_at),
+        record.tool,
+        f"{record.status.value} (replay)" if record.replayed else record.status.value,
+        record.error_code,
+        record.principal,
+        record.transport,
+        f"{record.duration_ms:.0f}",
+        record.execution_id,
+        record.request_id,
+    )
+
+
+def _count(limit: int) -> int:
+    if not 1 <= limit <= 1_000_000:
+        raise UsageError("--limit must be a whole number, 1 to 1000000")
+    return limit
+
+
+def _when(option: str, text: str | None) -> float | None:
+    """A moment as Unix seconds: a date or a time, local unless it says otherwise, or so long ago."""
+    if text is None:
+        return None
+    if (ago := _AGO.fullmatch(text)) is not None:
+        return time.time() - float(ago["number"]) * _SECONDS[ago["unit"]]
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{option} must be a date or a time such as 2026-01-31T14:00, or 90m, 12h or 7d for so long ago"
+        ) from None

@@ -1,0 +1,102 @@
+"""Audit records as rows: written in the transactions of the entries, read newest first."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..._model.record import ExecutionRecord
+from ..._model.result import ExecutionStatus
+from ._connection import Connection
+
+MAX_RECORDS = 2_000_000
+"""Kept in the file, about half a kilobyte each. Older ones go first."""
+
+SWEPT_AT_ONCE = 2000
+"""Old records that one transaction drops: more than it can add."""
+
+READ_AT_ONCE = 20_000
+"""Records that one transaction looks at: others wait for it meanwhile, some ten milliseconds."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(ExecutionRecord).decode
+
+Row = tuple[float, str, str, str | None, bytes]
+"""What is filtered by, and the record as JSON."""
+
+
+class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which audit records somebody wants to see; see `SqliteStore.records`."""
+
+    tool: str | None
+    status: ExecutionStatus | None
+    principal: str | None
+    since: float | None
+    until: float | None
+    limit: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of an answer.
+
+    Attributes:
+        records: Newest first.
+        before: Where the next page begins; None when there is no more.
+    """
+
+    records: list[ExecutionRecord]
+    before: int | None
+
+
+def pack_record(record: ExecutionRecord) -> Row:
+    """A record as a row.
+
+    Raises:
+        UnicodeEncodeError: A part is not valid Unicode.
+    """
+    return (record.started_at, record.tool, record.status.value, record.principal, _encode(record))
+
+
+class Records:
+    """The audit records, for the length of one transaction.
+
+    Args:
+        connection: Inside a transaction that may write.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, rows: list[Row], oldest: float) -> None:
+        """Add records, and drop some of those that are too many, or older than `oldest` (Unix seconds)."""
+        for row in rows:
+            self._connection.run(
+                "INSERT INTO records (started_at, tool, status, principal, record) VALUES (?, ?, ?, ?, ?)", row
+            )
+        self._connection.run(
+            "DELETE FROM records WHERE id IN (SELECT id FROM records WHERE started_at < ? ORDER BY started_at LIMIT ?)",
+            (oldest, SWEPT_AT_ONCE),
+        )
+        self._connection.run(
+            "DELETE FROM records WHERE id IN"
+            " (SELECT id FROM records WHERE id <= (SELECT max(id) FROM records) - ? ORDER BY id LIMIT ?)",
+            (MAX_RECORDS, SWEPT_AT_ONCE),
+        )
+
+    def find(self, query: RecordQuery, limit: int, before: int | None) -> Page:
+        """Look at the newest records before one, at no more than `READ_AT_ONCE` of them."""
+        if before is None:
+            ((newest,),) = self._connection.rows("SELECT coalesce(max(id), 0) FROM records")
+            before = int(newest) + 1
+        first = max(0, before - READ_AT_ONCE)
+        status = None if query.status is None else query.status.value
+        rows = self._connection.rows(
+            """
+            SELECT id, record FROM records
+            WHERE id >= ?1 AND id < ?2 AND (?3 IS NULL OR tool = ?3) AND (?4 IS NULL OR status = ?4)
+                AND (?5 IS NULL OR principal = ?5) AND (?6 IS NULL OR started_at >= ?6) AND (?7 IS NULL OR started_at < ?7)
+            ORDER BY id DESC LIMIT ?8
+            """,
+            (first, before, query.tool, status, query.principal, query.since, query.until, limit),
+        )
+        ((oldest,),) = self._connection.rows("SELECT coalesce(min(id), 0) FROM records")
+        return Page([_decode(record) for _, record in rows], first if first > oldest else None)
