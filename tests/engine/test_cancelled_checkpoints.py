@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+import trio.lowlevel
 
 from carmy_engine import Cause, ExecutionRequest, MemorySink, open_engine, tool
 from carmy_engine._declare import compile_tool
@@ -18,7 +19,7 @@ async def own_scope() -> None:
 
 async def shielded_first() -> None:
     await trio.lowlevel.cancel_shielded_checkpoint()
-    await trio.sleep(0)
+    await trio.lowlevel.checkpoint()
 
 
 async def in_nursery() -> None:
@@ -26,10 +27,14 @@ async def in_nursery() -> None:
         nursery.start_soon(trio.lowlevel.checkpoint)
 
 
+async def sleep() -> None:
+    await trio.lowlevel.checkpoint()
+
+
 AWAITS: dict[str, Callable[[], Awaitable[object]]] = {
     "checkpoint": trio.lowlevel.checkpoint,
     "checkpoint_if_cancelled": trio.lowlevel.checkpoint_if_cancelled,
-    "sleep": lambda: trio.sleep(0),
+    "sleep": sleep,
     "own scope": own_scope,
     "shielded first": shielded_first,
     "nursery": in_nursery,
@@ -37,7 +42,9 @@ AWAITS: dict[str, Callable[[], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("name", AWAITS)
-async def test_a_running_tool_meets_the_cancel_at_its_next_await(name: str, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_running_tool_meets_the_cancel_at_its_next_await(
+    name: str, autojump_clock: trio.testing.MockClock
+) -> None:
     """A tool that cancels its own execution, and then awaits anything, stops there; its clean-up may await."""
     cleaned: list[str] = []
     went_on: list[str] = []
