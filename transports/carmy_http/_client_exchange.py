@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
+import trio
 
 from carmy_engine import ConfigurationError, grace
 
@@ -89,7 +90,7 @@ async def send(
         method: The method.
         url: The whole address.
         headers: Beside those of every request.
-        seconds: Of silence, until the connection counts as lost; may be infinite.
+        seconds: Until the head of the answer has come, and of silence after it; may be infinite.
         content: The body.
 
     Raises:
@@ -103,7 +104,9 @@ async def send(
     )
     request = http.build_request(method, url, headers=headers, content=content, timeout=timeout)
     try:
-        return await http.send(request, stream=True)
+        with trio.move_on_after(seconds):  # interim answers without end are no silence
+            return await http.send(request, stream=True)
+        raise Lost(Failure.LOST, f"there was no answer within {seconds:g} seconds")
     except _NOT_SENT as error:
         raise Lost(Failure.NOT_SENT, f"cannot connect ({_reason(error)})") from error
     except httpx2.TransportError as error:

@@ -43,7 +43,7 @@ class EventReader:
         self._first = True
         self._size = 0
         self._kind = ""
-        self._data: list[bytes] = []
+        self._data = bytearray()
         self._id = ""
         self.comments = 0
         """Comments so far: a server that sends them lives, but they extend no deadline."""
@@ -89,7 +89,8 @@ class EventReader:
             self.comments += 1
             self._size -= len(line)
         elif name == b"data":
-            self._data.append(value)
+            self._data += value
+            self._data += b"\n"
         elif name == b"event":
             self._kind = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
@@ -97,7 +98,8 @@ class EventReader:
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:
-            events.append(ServerSentEvent(event=self._kind or "message", data=b"\n".join(self._data), id=self._id))
+            data = bytes(self._data[:-1])
+            events.append(ServerSentEvent(event=self._kind or "message", data=data, id=self._id))
         self._kind = ""
-        self._data = []
+        self._data.clear()
         self._size = 0
