@@ -123,3 +123,10 @@ async def test_answers(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert tracemalloc.get_traced_memory()[1] < MAX_MEMORY
     finally:
         tracemalloc.stop()
+
+
+async def test_a_success_that_cannot_be_read() -> None:
+    """An answer of an execution that the client cannot read does not mean that nothing has run."""
+    async with answering(*ANSWERS["deep JSON that ends"]) as url, open_http(url) as client:
+        with trio.fail_after(LIMIT_SECONDS), pytest.raises(OutcomeUnknownError):
+            await client.execute(ExecutionRequest(tool="echo"))

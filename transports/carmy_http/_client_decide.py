@@ -179,7 +179,8 @@ def read_error(url: str, status: int, headers: Mapping[str, str], body: bytes) -
     try:
         return msgspec.json.decode(body, type=_Error).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if status in _OVERLOADED or status >= 500 or status < 300:  # a success that nobody understands may be one
+        # A success with an object that cannot be read (too deep, say) may well be the answer of an execution.
+        if status in _OVERLOADED or status >= 500 or (status == 200 and body.startswith(b"{")):
             raise Lost(Failure.LOST, f"{url} answered {status}, and not as a server", _wait(headers)) from None
         raise ClosedError(f"{url} answered {status}, and not as a server of carmy/1 does; nothing has run") from None
 
