@@ -100,6 +100,7 @@ KILLERS = {
     "CONNECT with a body": Killer(head(b"content-length: 4", start=b"CONNECT a:1 HTTP/1.1") + b"SSH-", (400,)),
     "OPTIONS of everything": Killer(head(b"connection: close", start=b"OPTIONS * HTTP/1.1"), (204,)),
     "an unknown method": Killer(head(b"connection: close", start=b"BREW /health HTTP/1.1"), (405,)),
+    "a method in small letters": Killer(head(start=b"post /agent/execute HTTP/1.1"), (400,)),
     "a target in absolute form": Killer(
         head(b"connection: close", start=b"GET http://localhost/health HTTP/1.1"), (200,)
     ),

@@ -24,7 +24,8 @@ _SUSPICIOUS = re.compile(
 )
 _LINE_END = re.compile(rb"\r(?!\n|\Z)|(?<!\r)\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
+# Methods are case-sensitive (RFC 9110, 9.1), and the parser behind would make "get" a GET: a proxy's rules would not apply.
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 _UPGRADE_LINE = re.compile(rb"\r\nupgrade[ \t]*:([^\r\n]*)", re.IGNORECASE)
 _LENGTH_LINE = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 _CODING_LINE = re.compile(rb"\r\ntransfer-encoding[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
