@@ -18,6 +18,7 @@ from ._model.request import ExecutionRequest
 from ._pipeline import Pipeline
 from ._result import ExecutionResult
 from .errors import DeclarationError
+from .providers import Format, Provider, provider
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +94,17 @@ class LocalCalls:
         if result.error is not None or found is None:
             return result.unwrap()
         return returned[0] if found.tool.promised is None else found.tool.promised(returned[0])
+
+    def provider(self, format: Format) -> Provider:  # noqa: A002 - what it is called everywhere
+        """The tools that this caller may use, in one provider's format: the same as the catalog lists, in its order.
+
+        Raises:
+            DeclarationError: There is no such format.
+            ClosedError: The engine's block has ended.
+        """
+        registry = self._opened().registry
+        specs = registry.specs
+        return provider(format, [specs[name] for name in registry.visible_to(self._caller.context, self._caller.only)])
 
     async def run_calls(self, calls: Iterable[ModelCall]) -> list[ModelResult]:
         """Run the calls of a model's turn together; each gets exactly one result, in their order.

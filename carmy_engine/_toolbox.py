@@ -12,6 +12,7 @@ from . import abc
 from ._declare import ToolDeclaration, declaration_of, function_tool, spec_of
 from ._model.spec import ToolSpec
 from .errors import AgentError, DeclarationError
+from .providers import Format, Provider, neutral, provider
 
 Declared = ToolDeclaration | abc.Tool
 """A tool that is not compiled yet."""
@@ -91,6 +92,29 @@ class ToolRegistry:
         """
         return MappingProxyType({name: spec_of(tool) for name, tool in self._tools.items()})
 
+    def manifest(self, format: Format | None = None) -> list[dict[str, Any]]:  # noqa: A002 - what it is called everywhere
+        """The tools as a model sees them, ready for JSON.
+
+        Args:
+            format: Of one provider (`carmy_engine.providers`); None for name, description and parameters, of nobody's.
+
+        Raises:
+            AgentError: ``INVALID_TOOL_NAME`` or ``INVALID_SCHEMA``.
+            DeclarationError: There is no such format.
+        """
+        if format is None:
+            return [neutral(spec) for spec in self.specs.values()]
+        return self.provider(format).tools
+
+    def provider(self, format: Format) -> Provider:  # noqa: A002 - as above
+        """The tools in one provider's format, and what reads that provider's calls and tells it results.
+
+        Raises:
+            AgentError: ``INVALID_TOOL_NAME`` or ``INVALID_SCHEMA``.
+            DeclarationError: There is no such format.
+        """
+        return provider(format, self.specs.values())
+
     def __len__(self) -> int:
         return len(self._tools)
 
@@ -110,13 +134,13 @@ def declarations_of(providers: Iterable[object]) -> Iterator[Declared]:
     Raises:
         DeclarationError: Something is no tool and has none.
     """
-    for provider in providers:
-        if isinstance(provider, ToolRegistry):
-            yield from provider.tools
-        elif (methods := _methods_of(provider)) is not None:
+    for given in providers:
+        if isinstance(given, ToolRegistry):
+            yield from given.tools
+        elif (methods := _methods_of(given)) is not None:
             yield from methods
         else:
-            yield declaration_of(provider)
+            yield declaration_of(given)
 
 
 def name_of(tool: Declared) -> str:

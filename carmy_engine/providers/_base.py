@@ -1,0 +1,202 @@
+"""What every format has in common: tools out, calls in, results out."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from .. import codec
+from .._arguments import encode_arguments
+from .._calls import ModelCall, ModelResult
+from .._model.spec import Catalog, PublicSpec, ToolSpec
+from .._shapes import is_list, is_mapping, is_tuple
+from ..errors import AgentError
+from ._names import NameRule, wire_names
+from ._text import text_of
+from ._walk import Schema, portable, without_nulls
+
+Spec = ToolSpec | PublicSpec
+
+
+class CallStream(abc.ABC):
+    """Puts the calls of one streamed response together."""
+
+    @abc.abstractmethod
+    def feed(self, chunk: object) -> None:
+        """Take one chunk or event, as JSON or as the provider's own object. What holds no call is ignored."""
+
+    @abc.abstractmethod
+    def calls(self) -> list[ModelCall]:
+        """The calls so far. One that was cut off has arguments that cannot be read, and is answered as such."""
+
+
+class Provider(abc.ABC):
+    """The tools of one agent, in the format of one provider of models.
+
+    Args:
+        tools: A catalog, or specs in the order in which the model shall see them.
+    """
+
+    format: ClassVar[str]
+    """What `provider` calls it."""
+    rule: ClassVar[NameRule]
+    """What it takes as a name."""
+
+    def __init__(self, tools: Catalog | Iterable[Spec]) -> None:
+        specs: Iterable[Spec] = tools.tools if isinstance(tools, Catalog) else tools
+        self._specs = {spec.name: spec for spec in specs}
+        self._names = wire_names(self._specs, self.rule)
+        self._tool_names = {wire: name for name, wire in self._names.items()}
+        self._strict: set[str] = set()
+        self._tools = [self._exported(spec, self._names[name]) for name, spec in self._specs.items()]
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """What goes into a request, ready for JSON; the caller's own copy."""
+        return copy.deepcopy(self._tools)
+
+    def name_for(self, tool: str) -> str:
+        """The name that the model knows a tool by; the name itself for a tool that it does not know."""
+        return self._names.get(tool, tool)
+
+    def tool_for(self, name: str) -> str:
+        """The tool of a name that a model wrote; the name itself if it stands for none."""
+        return self._tool_names.get(name, name)
+
+    @abc.abstractmethod
+    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
+        """The calls that a response asks for, in its order; none for an answer in words.
+
+        Args:
+            response: As JSON, or as the provider's own object. Also the part of it that is kept in a conversation.
+            turn: Tells turns apart, for models whose ids of calls are unique within one turn only.
+
+        Raises:
+            ValueError: It is not a response of this provider.
+        """
+
+    @abc.abstractmethod
+    def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
+        """The messages that tell a model the results of its turn; they follow that turn in the conversation."""
+
+    @abc.abstractmethod
+    def stream(self, *, turn: str | None = None) -> CallStream:
+        """What puts the calls of a streamed response together; one for each response."""
+
+    @abc.abstractmethod
+    def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
+        """One tool for the request."""
+
+    def _text(self, result: ModelResult) -> str:
+        return text_of(result.result, self.name_for)
+
+    def _call(
+        self, name: object, arguments: object, call_id: object, *, turn: str | None, response_id: object, place: int
+    ) -> ModelCall:
+        """One call.
+
+        Args:
+            name: As the model wrote it.
+            arguments: JSON text, or what it stands for.
+            call_id: The model's id; without one it is made up, from the response's if that has one.
+            turn: See `parse`.
+            response_id: The response's own id.
+            place: Which call of the response it is.
+        """
+        written = name if isinstance(name, str) else ""
+        tool = self.tool_for(written)
+        raw: msgspec.Raw | None = None
+        problem = None
+        try:
+            raw = self._readable(tool, arguments)
+        except AgentError as error:
+            problem = _unreadable(error).info
+        given = call_id if isinstance(call_id, str) and call_id else None
+        return ModelCall(
+            tool=tool,
+            arguments=raw,
+            call_id=made_up_id(response_id, place) if given is None else given,
+            generated=given is None,
+            turn=turn,
+            name=written,
+            problem=problem,
+        )
+
+    def _readable(self, tool: str, arguments: object) -> msgspec.Raw | None:
+        """The arguments as JSON that the engine's parsers survive.
+
+        Raises:
+            AgentError: They are not JSON.
+        """
+        if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+            return None
+        if isinstance(arguments, str):
+            try:
+                data = arguments.encode()
+            except UnicodeEncodeError:
+                raise codec.invalid_request("the arguments contain a lone surrogate") from None
+            codec.check_json(data)
+            codec.decode(data, type=msgspec.Raw)
+        elif is_mapping(arguments):
+            data = encode_arguments(arguments)
+        else:
+            data = encode_arguments({"": arguments})[4:-1]  # the engine says that it must be an object
+        if tool in self._strict and b"null" in data:
+            # With the standard library, whose numbers are exact.
+            value = without_nulls(json.loads(data), self._specs[tool].input_schema)
+            data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return msgspec.Raw(data)
+
+
+def _unreadable(error: AgentError) -> AgentError:
+    reason = (error.details or {}).get("reason")
+    if error.code == "INVALID_ARGUMENTS" or reason is None:
+        return error
+    message = f"the arguments are not valid JSON: {reason}; they may have been cut off"
+    problem = {"path": "", "code": "invalid_json", "message": message}
+    return AgentError.standard("INVALID_ARGUMENTS", message, details={"problems": [problem]})
+
+
+def made_up_id(response_id: object, place: int) -> str:
+    """An id for a call that has none. The same response gives the same ids; without an id of its own, no two do."""
+    if isinstance(response_id, str) and response_id:
+        return f"call_{hashlib.sha256(f'{response_id}/{place}'.encode()).hexdigest()[:24]}"
+    return f"call_{secrets.token_hex(12)}"
+
+
+def look(part: object, *names: str) -> Any:
+    """The member of a JSON object, or the attribute of a provider's own object, under the first name that there is."""
+    for name in names:
+        found: Any = part.get(name) if is_mapping(part) else getattr(part, name, None)
+        if found is not None:
+            return found
+    return None
+
+
+def many(part: object) -> list[Any]:
+    """The items of a list; none of anything else."""
+    return list(part) if is_list(part) or is_tuple(part) else []
+
+
+def neutral(spec: Spec) -> Schema:
+    """A tool as every provider's format has it in some way: name, description, parameters."""
+    return copy.deepcopy(
+        {"name": spec.name, "description": spec.description, "parameters": {**_plain(spec.input_schema)}}
+    )
+
+
+def parameters_of(spec: Spec) -> Schema:
+    """The schema of the arguments as `_walk.portable` makes it."""
+    return portable(_plain(spec.input_schema))
+
+
+def _plain(schema: Mapping[str, Any]) -> Schema:
+    """Without what only documents that stand alone need."""
+    return {key: value for key, value in schema.items() if key != "$schema"}

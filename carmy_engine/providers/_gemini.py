@@ -1,0 +1,93 @@
+"""Google Gemini: ``generateContent``.
+
+Rules from the Gemini API reference (``FunctionDeclaration``, ``Schema``, ``FunctionCall``, ``FunctionResponse``) and the guide
+"Function calling". Of the several editions of the rule for names the narrowest is kept: a letter or an underscore, then
+letters, digits, underscores and dashes, 63 in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._calls import ModelCall, ModelResult
+from ._base import CallStream, Provider, Spec, look, many, parameters_of
+from ._gemini_schema import json_schema, openapi_schema
+from ._names import NameRule
+
+
+class Gemini(Provider):
+    """``tools`` and ``contents`` of ``generateContent``; `tools` are function declarations."""
+
+    format = "gemini"
+    rule = NameRule(first="A-Za-z_", rest="A-Za-z0-9_-", limit=63)
+
+    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
+        """See `Provider.parse`. Takes a response, a content, or the list of its parts; of several candidates the first."""
+        candidates = many(look(response, "candidates"))
+        content = look(candidates[0], "content") if candidates else response
+        parts = many(content) or many(look(content, "parts"))
+        if not parts and not candidates and look(content, "role") != "model" and response != []:
+            raise ValueError("gemini: this is neither a response, nor a model's content, nor the list of its parts")
+        return self._calls_in(parts, look(response, "responseId", "response_id"), turn)
+
+    def _calls_in(self, parts: list[Any], response_id: object, turn: str | None) -> list[ModelCall]:
+        found = [call for part in parts if (call := look(part, "functionCall", "function_call")) is not None]
+        for call in found:
+            if look(call, "partialArgs", "partial_args") or look(call, "willContinue", "will_continue"):
+                raise ValueError(
+                    "gemini: arguments in parts cannot be put together; switch streamFunctionCallArguments off"
+                )
+        return [
+            self._call(
+                look(call, "name"),
+                look(call, "args"),
+                look(call, "id"),
+                turn=turn,
+                response_id=response_id,
+                place=place,
+            )
+            for place, call in enumerate(found)
+        ]
+
+    def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
+        """See `Provider.render`: one content with a part ``functionResponse`` for each call."""
+        parts: list[dict[str, Any]] = []
+        for result in results:
+            call = result.call
+            answer = {"output": result.result.data} if result.result.error is None else {"error": self._text(result)}
+            named = {"name": call.name or self.name_for(call.tool), "response": answer}
+            parts.append({"functionResponse": named if call.generated else {"id": call.call_id, **named}})
+        return [{"role": "user", "parts": parts}] if parts else []
+
+    def stream(self, *, turn: str | None = None) -> CallStream:
+        """See `Provider.stream`: feed it every response. Each call comes whole, in one of them."""
+        return _ContentStream(self, turn)
+
+    def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
+        parameters = parameters_of(spec)
+        declaration: dict[str, Any] = {"name": name, "description": spec.description}
+        if not parameters["properties"] and not parameters.get("additionalProperties", False):
+            return declaration
+        openapi = openapi_schema(parameters)
+        if openapi is not None:
+            return {**declaration, "parameters": openapi}
+        return {**declaration, "parametersJsonSchema": json_schema(parameters)}
+
+
+class _ContentStream(CallStream):
+    """The parts of all responses of a stream."""
+
+    def __init__(self, provider: Gemini, turn: str | None) -> None:
+        self._provider = provider
+        self._turn = turn
+        self._response_id: object = None
+        self._parts: list[Any] = []
+
+    def feed(self, chunk: object) -> None:
+        self._response_id = look(chunk, "responseId", "response_id") or self._response_id
+        for candidate in many(look(chunk, "candidates"))[:1]:
+            self._parts += many(look(look(candidate, "content"), "parts"))
+
+    def calls(self) -> list[ModelCall]:
+        return self._provider._calls_in(self._parts, self._response_id, self._turn)  # noqa: SLF001 - its own stream

@@ -1,0 +1,183 @@
+"""OpenAI: the Chat Completions and the Responses interface.
+
+Rules from the API reference (function names: 64 of a-z, A-Z, 0-9, underscores and dashes), and from the guides "Function
+calling" and "Structured model outputs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._calls import ModelCall, ModelResult
+from ._base import CallStream, Provider, Spec, look, many, parameters_of
+from ._names import NameRule
+from ._strict import strict_schema
+
+_NAMES = NameRule(first="A-Za-z0-9_-", rest="A-Za-z0-9_-", limit=64)
+
+
+class _OpenAI(Provider):
+    """What both interfaces have in common."""
+
+    rule = _NAMES
+
+    def _function(self, spec: Spec, name: str) -> dict[str, Any]:
+        """In strict mode where the arguments can be expressed in it."""
+        parameters = parameters_of(spec)
+        strict = strict_schema(parameters)
+        if strict is not None:
+            self._strict.add(spec.name)
+        return {
+            "name": name,
+            "description": spec.description,
+            "parameters": parameters if strict is None else strict,
+            "strict": strict is not None,
+        }
+
+
+class OpenAIChat(_OpenAI):
+    """Chat Completions: ``tools`` and ``messages`` of ``POST /v1/chat/completions``."""
+
+    format = "openai"
+
+    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
+        """See `Provider.parse`. Takes a completion, or the assistant's message; of several choices the first."""
+        choices = many(look(response, "choices"))
+        message = look(choices[0], "message") if choices else response
+        if look(message, "role") != "assistant":
+            raise ValueError("openai: this is neither a chat completion nor the message of an assistant")
+        found = [call for call in many(look(message, "tool_calls")) if look(call, "function") is not None]
+        return [
+            self._call(
+                look(look(call, "function"), "name"),
+                look(look(call, "function"), "arguments"),
+                look(call, "id"),
+                turn=turn,
+                response_id=look(response, "id"),
+                place=place,
+            )
+            for place, call in enumerate(found)
+        ]
+
+    def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
+        """See `Provider.render`: one message of role ``tool`` for each call."""
+        return [
+            {"role": "tool", "tool_call_id": result.call.call_id, "content": self._text(result)} for result in results
+        ]
+
+    def stream(self, *, turn: str | None = None) -> CallStream:
+        """See `Provider.stream`: feed it every chunk."""
+        return _ChatStream(self, turn)
+
+    def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
+        return {"type": "function", "function": self._function(spec, name)}
+
+
+class _ChatStream(CallStream):
+    """Deltas of ``choices[0].delta.tool_calls``, told apart by their index."""
+
+    def __init__(self, provider: OpenAIChat, turn: str | None) -> None:
+        self._provider = provider
+        self._turn = turn
+        self._response_id: object = None
+        self._slots: dict[object, dict[str, Any]] = {}
+        self._last: object = None
+
+    def feed(self, chunk: object) -> None:
+        self._response_id = look(chunk, "id") or self._response_id
+        for choice in many(look(chunk, "choices"))[:1]:
+            for delta in many(look(look(choice, "delta"), "tool_calls")):
+                # Some servers leave the index out: then a new id begins a new call.
+                key = look(delta, "index")
+                if key is None:
+                    key = look(delta, "id") or self._last
+                self._last = key
+                slot = self._slots.setdefault(key, {"id": None, "name": "", "arguments": ""})
+                function = look(delta, "function")
+                slot["id"] = slot["id"] or look(delta, "id")
+                slot["name"] = slot["name"] or look(function, "name") or ""
+                slot["arguments"] += look(function, "arguments") or ""
+
+    def calls(self) -> list[ModelCall]:
+        calls = [
+            {"id": slot["id"], "function": {"name": slot["name"], "arguments": slot["arguments"]}}
+            for slot in self._slots.values()
+        ]
+        message = {"role": "assistant", "tool_calls": calls}
+        return self._provider.parse({"id": self._response_id, "choices": [{"message": message}]}, turn=self._turn)
+
+
+class OpenAIResponses(_OpenAI):
+    """Responses: ``tools`` and ``input`` of ``POST /v1/responses``."""
+
+    format = "openai-responses"
+
+    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
+        """See `Provider.parse`. Takes a response, or the list of its output items."""
+        items = many(response) or many(look(response, "output"))
+        if not items and look(response, "object") != "response" and response != []:
+            raise ValueError("openai-responses: this is neither a response nor the list of its output items")
+        found = [item for item in items if look(item, "type") == "function_call"]
+        return [
+            self._call(
+                look(item, "name"),
+                look(item, "arguments"),
+                look(item, "call_id"),
+                turn=turn,
+                response_id=look(response, "id"),
+                place=place,
+            )
+            for place, item in enumerate(found)
+        ]
+
+    def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
+        """See `Provider.render`: one item ``function_call_output`` for each call."""
+        return [
+            {"type": "function_call_output", "call_id": result.call.call_id, "output": self._text(result)}
+            for result in results
+        ]
+
+    def stream(self, *, turn: str | None = None) -> CallStream:
+        """See `Provider.stream`: feed it every event."""
+        return _ResponsesStream(self, turn)
+
+    def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
+        return {"type": "function", **self._function(spec, name)}
+
+
+class _ResponsesStream(CallStream):
+    """Items by their place in the output; the last word on one is ``response.output_item.done``."""
+
+    def __init__(self, provider: OpenAIResponses, turn: str | None) -> None:
+        self._provider = provider
+        self._turn = turn
+        self._response_id: object = None
+        self._items: dict[object, dict[str, Any]] = {}
+
+    def feed(self, chunk: object) -> None:
+        kind = look(chunk, "type")
+        place = look(chunk, "output_index")
+        if kind in ("response.created", "response.completed", "response.incomplete"):
+            self._response_id = look(look(chunk, "response"), "id") or self._response_id
+            for index, item in enumerate(many(look(look(chunk, "response"), "output"))):
+                self._take(index, item)
+        elif kind in ("response.output_item.added", "response.output_item.done"):
+            self._take(place, look(chunk, "item"))
+        elif kind == "response.function_call_arguments.delta" and place in self._items:
+            self._items[place]["arguments"] += look(chunk, "delta") or ""
+        elif kind == "response.function_call_arguments.done" and place in self._items:
+            self._items[place]["arguments"] = look(chunk, "arguments") or self._items[place]["arguments"]
+
+    def _take(self, place: object, item: object) -> None:
+        if look(item, "type") == "function_call":
+            self._items[place] = {
+                "type": "function_call",
+                "call_id": look(item, "call_id"),
+                "name": look(item, "name"),
+                "arguments": look(item, "arguments") or "",
+            }
+
+    def calls(self) -> list[ModelCall]:
+        response = {"id": self._response_id, "object": "response", "output": [*self._items.values()]}
+        return self._provider.parse(response, turn=self._turn)

@@ -1,0 +1,192 @@
+"""JSON Schema for OpenAI's strict mode, as its guide "Structured model outputs" describes under "Supported schemas".
+
+All fields are required, optional ones may be null; objects are closed; a few keywords and formats are known, and unions
+are ``anyOf``. What a schema says beyond that goes into descriptions, for the model to read and the engine to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._shapes import is_list, is_table
+from ._walk import Schema, accepts_null, definitions_of, described, parts_of
+
+MAX_LEVELS = 10
+MAX_PROPERTIES = 5_000
+MAX_ENUM_VALUES = 1_000
+MAX_LARGE_ENUM_CHARACTERS = 15_000
+"""Of all values of an enum of texts that has more than 250."""
+MAX_CHARACTERS = 120_000
+"""Of all names of properties and definitions, and all values of enums."""
+_LARGE_ENUM = 250
+
+_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+_KEPT = {
+    "title", "description", "pattern", "format", "multipleOf", "maximum", "exclusiveMaximum", "minimum",
+    "exclusiveMinimum", "minItems", "maxItems",
+}  # fmt: skip
+_READ = {"type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems", "anyOf"}
+_IMPOSSIBLE = (
+    "allOf", "not", "if", "then", "else", "patternProperties", "dependentRequired", "dependentSchemas", "contains",
+    "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+_SILENT = {"$defs", "$schema", "$id", "$comment", "default", "unevaluatedItems"}
+_SCALARS = {"string", "number", "integer", "boolean"}
+
+
+class _NotStrict(Exception):  # noqa: N818 - a signal inside this module
+    """The schema says something that strict mode has no form for, such as free names of fields."""
+
+
+def strict_schema(schema: Mapping[str, Any]) -> Schema | None:
+    """The same arguments in strict mode; None when strict mode cannot express them.
+
+    Args:
+        schema: From `_walk.portable`.
+    """
+    definitions = definitions_of(schema)
+    try:
+        made = _object(schema, definitions)
+        if definitions:
+            made["$defs"] = {name: _strict(node, definitions) for name, node in definitions.items()}
+        return made if _within_limits(made) else None
+    except _NotStrict:
+        return None
+
+
+def _strict(node: Mapping[str, Any], definitions: Schema) -> Schema:
+    if "$ref" in node:
+        reference: Schema = {"$ref": node["$ref"]}
+        text = node.get("description")
+        return reference if text is None else {"anyOf": [reference], "description": text}
+    if any(word in node for word in _IMPOSSIBLE):
+        raise _NotStrict
+    if "anyOf" in node:
+        return _union(node, definitions)
+    kept = {key: node[key] for key in ("title", "description") if key in node}
+    if "enum" in node or "const" in node:
+        return {**_choice(node), **kept}
+    kind = node.get("type")
+    if kind == "object":
+        return _object(node, definitions)
+    if kind == "array":
+        return _array(node, definitions)
+    kinds = kind if is_list(kind) else [kind]
+    if not kinds or any(one not in _SCALARS and one != "null" for one in kinds):
+        raise _NotStrict
+    return _said({"type": kind, **_keywords(node)}, node)
+
+
+def _keywords(node: Mapping[str, Any]) -> Schema:
+    """What can be kept as it is."""
+    kept = {key: value for key, value in node.items() if key in _KEPT}
+    if kept.get("format", "date") not in _FORMATS:
+        del kept["format"]
+    if "(?" in kept.get("pattern", ""):  # looking ahead and behind is unknown there
+        del kept["pattern"]
+    return kept
+
+
+def _said(made: Schema, node: Mapping[str, Any]) -> Schema:
+    """With what could not be kept told in the description."""
+    notes = [(key, value) for key, value in node.items() if key not in made and key not in _READ | _SILENT]
+    return described(made, notes)
+
+
+def _choice(node: Mapping[str, Any]) -> Schema:
+    values = node["enum"] if "enum" in node else [node["const"]]
+    if any(is_table(value) or is_list(value) for value in values):
+        raise _NotStrict
+    kinds = list(dict.fromkeys(_kind_of(value) for value in values))
+    return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(values)}
+
+
+def _kind_of(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    return "string" if isinstance(value, str) else "integer" if isinstance(value, int) else "number"
+
+
+def _union(node: Mapping[str, Any], definitions: Schema) -> Schema:
+    arms: list[Schema] = []
+    for arm in node["anyOf"]:
+        made = _strict(arm, definitions)
+        if made not in arms:
+            arms.append(made)
+    kept = {key: node[key] for key in ("title", "description") if key in node}
+    return _said({"anyOf": arms, **kept}, node)
+
+
+def _object(node: Mapping[str, Any], definitions: Schema) -> Schema:
+    if node.get("additionalProperties", False) is not False or ("properties" not in node and "anyOf" not in node):
+        raise _NotStrict
+    required = node.get("required", ())
+    properties: Schema = {}
+    for name, part in node["properties"].items():
+        made = _strict(part, definitions)
+        if name not in required:
+            if not accepts_null(part, definitions):
+                made = _nullable(made)
+            if part.get("default") is not None:
+                made = described(made, [("default", part["default"])])
+        properties[name] = made
+    made = {
+        "type": "object",
+        **{key: node[key] for key in ("title", "description") if key in node},
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return _said(made, node)
+
+
+def _array(node: Mapping[str, Any], definitions: Schema) -> Schema:
+    made: Schema = {"type": "array", **_keywords(node)}
+    if "prefixItems" in node:
+        arms: list[Schema] = []
+        for part in node["prefixItems"]:
+            if (arm := _strict(part, definitions)) not in arms:
+                arms.append(arm)
+        if not arms or is_table(node.get("items")):
+            raise _NotStrict
+        made["items"] = arms[0] if len(arms) == 1 else {"anyOf": arms}
+    elif is_table(node.get("items")):
+        made["items"] = _strict(node["items"], definitions)
+    else:
+        raise _NotStrict
+    return _said(made, node)
+
+
+def _nullable(made: Schema) -> Schema:
+    kind = made.get("type")
+    if isinstance(kind, str) and kind in _SCALARS:
+        return {**made, "type": [kind, "null"], **({"enum": [*made["enum"], None]} if "enum" in made else {})}
+    if is_list(kind):
+        return {**made, "type": [*kind, "null"], **({"enum": [*made["enum"], None]} if "enum" in made else {})}
+    text = {"description": made["description"]} if "description" in made else {}
+    if "anyOf" in made:
+        return {**made, "anyOf": [*made["anyOf"], {"type": "null"}]}
+    return {"anyOf": [{key: value for key, value in made.items() if key != "description"}, {"type": "null"}], **text}
+
+
+def _within_limits(schema: Schema) -> bool:
+    properties = values = characters = 0
+    pending = [(schema, 1)]
+    while pending:
+        node, level = pending.pop()
+        if level > MAX_LEVELS:
+            return False
+        names = node.get("properties", {})
+        choices = node.get("enum", [])
+        texts = [choice for choice in choices if isinstance(choice, str)]
+        if len(choices) > _LARGE_ENUM and sum(map(len, texts)) > MAX_LARGE_ENUM_CHARACTERS:
+            return False
+        properties += len(names)
+        values += len(choices)
+        characters += sum(map(len, [*names, *texts, *node.get("$defs", {})]))
+        # Definitions count from where they stand: where they are used, they would go round in circles.
+        pending += [(part, level + (node.get("type") == "object")) for part in parts_of(node)]
+    return properties <= MAX_PROPERTIES and values <= MAX_ENUM_VALUES and characters <= MAX_CHARACTERS
