@@ -89,6 +89,7 @@ class Execution(msgspec.Struct, eq=False):
         thread: The worker thread that runs it, if one does.
         ended: The tool is over; late reports are dropped.
         result: Its result, kept for looking it up.
+        output_bytes: The size of its output.
     """
 
     id: str
@@ -109,6 +110,7 @@ class Execution(msgspec.Struct, eq=False):
     thread: ThreadRun | None = None
     ended: bool = False
     result: ExecutionResult | None = None
+    output_bytes: int = 0
     _waits_since: float | None = None
     _cancellation: Cancellation | None = None
 

@@ -39,6 +39,8 @@ class Finisher:
         )
         execution.stops_waiting()
         self._record(execution, spec, result, ending)
+        if ending.data_json is not None:
+            execution.output_bytes = len(ending.data_json)
         if not execution.gone:
             # Without the exception: its traceback would keep the tool's frames alive.
             execution.result = result.without_exception()

@@ -101,10 +101,11 @@ class Inflight:
 
     def remember(self, execution: Execution) -> None:
         """Keep an ended execution, with its result, for looking up. The oldest make room."""
-        self._recent[execution.id] = execution
-        self._recent_bytes += _output_bytes(execution)
-        while len(self._recent) > RECENT_EXECUTIONS or self._recent_bytes > RECENT_BYTES:
-            self._recent_bytes -= _output_bytes(self._recent.popitem(last=False)[1])
+        recent = self._recent
+        recent[execution.id] = execution
+        self._recent_bytes += execution.output_bytes
+        while len(recent) > RECENT_EXECUTIONS or self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= recent.popitem(last=False)[1].output_bytes
 
     def cancel(self, execution_id: str, cause: Cause, owner: AgentContext | None) -> bool:
         """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""
@@ -140,11 +141,6 @@ class Inflight:
             if self._idle is None:
                 self._idle = trio.Event()
             await self._idle.wait()
-
-
-def _output_bytes(execution: Execution) -> int:
-    result = execution.result
-    return 0 if result is None or result.data_json is None else len(result.data_json)
 
 
 def _owns(owner: AgentContext | None, execution: Execution) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+import msgspec
 import trio
 
 from ._compiled import CompiledTool
@@ -17,7 +18,7 @@ from ._threads import Threads
 from .errors import AgentError
 
 
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """How an attempt ended: with `data_json` or with `error`.
 
     Attributes:
@@ -28,22 +29,11 @@ class Ending:
         cause: Why it was cut off, None when it ended by itself.
     """
 
-    __slots__ = ("cause", "crashed", "data_json", "error", "exception")
-
-    def __init__(
-        self,
-        data_json: bytes | None = None,
-        error: AgentError | None = None,
-        exception: BaseException | None = None,
-        *,
-        crashed: bool = False,
-        cause: Cause | None = None,
-    ) -> None:
-        self.data_json = data_json
-        self.error = error
-        self.exception = exception
-        self.crashed = crashed
-        self.cause = cause
+    data_json: bytes | None = None
+    error: AgentError | None = None
+    exception: BaseException | None = None
+    crashed: bool = False
+    cause: Cause | None = None
 
 
 class Invoker:

@@ -119,14 +119,16 @@ class Reservations:
             The ending to answer with: the same, or ``STORE_ERROR`` when a committed effect could not be recorded.
         """
         error = None if ending.error is None else ending.error.info
-        left = leaves(
-            spec,
-            started=execution.started,
-            error=error,
-            cause=ending.cause,
-            crashed=ending.crashed,
-            gone=execution.gone,
-        )
+        left = Leaves.ANSWER
+        if error is not None:
+            left = leaves(
+                spec,
+                started=execution.started,
+                error=error,
+                cause=ending.cause,
+                crashed=ending.crashed,
+                gone=execution.gone,
+            )
         step: Awaitable[bool]
         if left is Leaves.ANSWER:
             outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)

@@ -35,7 +35,7 @@ class ReservationState(enum.StrEnum):
     COMPLETED = "completed"
 
 
-class Reservation(msgspec.Struct, kw_only=True, frozen=True):
+class Reservation(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """One entry of an idempotency store.
 
     Attributes:

@@ -32,7 +32,7 @@ def status_of(error: ErrorInfo | None) -> ExecutionStatus:
     return _STATUS_OF_CATEGORY.get(error.category, ExecutionStatus.FAILED)
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a store keeps and a replay repeats: the answer without the circumstances of its delivery.
 
     Attributes:
