@@ -173,6 +173,7 @@ PIECES = st.one_of(
 
 @example([b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n", b"\r\n"])
 @example([b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"\r"])
+@pytest.mark.timeout(600)
 @given(chunks_of(PIECES))
 @settings(suppress_health_check=list(HealthCheck))
 def test_any_bytes(pieces: list[bytes]) -> None:
