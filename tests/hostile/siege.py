@@ -24,6 +24,11 @@ RECOVERY_SECONDS = 20.0
 STATUSES = {200, 202, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413, 431, 500, 503, 504}
 """What the server may say at all."""
 
+FRONT_ENDS = ("hypercorn",)
+"""What serves HTTP, by the setting ``http.server``. Whatever is in this list is attacked by every module that uses `front_end`."""
+
+_front_end = [FRONT_ENDS[0]]
+
 HEALTH = render("GET", "/health")
 LAST = render("GET", "/health", {"connection": "close"})
 
@@ -125,12 +130,22 @@ async def besieged(
     tasks, hold = Tasks(), Hold()
     trio.lowlevel.add_instrument(tasks)
     try:
-        async with serving(hold.tool(), *tools, http=http, settings=settings, **engine) as server:
+        async with serving(
+            hold.tool(), *tools, http={"server": _front_end[-1], **(http or {})}, settings=settings, **engine
+        ) as server:
             siege = Siege(server, hold, tasks)
             yield siege
             await siege.recovers()
     finally:
         trio.lowlevel.remove_instrument(tasks)
+
+
+@pytest.fixture(params=FRONT_ENDS, autouse=True)
+def front_end(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The front end that `besieged` uses."""
+    _front_end.append(request.param)
+    yield request.param
+    _front_end.pop()
 
 
 @pytest.fixture(autouse=True)

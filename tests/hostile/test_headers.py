@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hostile.siege import besieged, no_fault
+from tests.hostile.siege import besieged, front_end, no_fault
 from tests.hostile.tools import ALL
 from tests.support.http import render
 
-__all__ = ["no_fault"]
+__all__ = ["front_end", "no_fault"]
 
 SIZE = 30_000
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from tests.hostile.siege import HEALTH, LAST, besieged, converse, no_fault, parse
+from tests.hostile.siege import HEALTH, LAST, besieged, converse, front_end, no_fault, parse
 from tests.hostile.tools import ALL
 from tests.support.http import render
 
-__all__ = ["no_fault"]
+__all__ = ["front_end", "no_fault"]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from carmy_http import _connection
-from tests.hostile.siege import HEALTH, LAST, besieged, call, converse, no_fault, parse
+from tests.hostile.siege import HEALTH, LAST, besieged, call, converse, front_end, no_fault, parse
 from tests.hostile.tools import ALL
 from tests.support.http import render
 
-__all__ = ["no_fault"]
+__all__ = ["front_end", "no_fault"]
 
 FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3}
 KEEP_ALIVE_SECONDS = 0.3

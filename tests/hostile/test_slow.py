@@ -10,11 +10,22 @@ import trio.testing
 
 from carmy_engine import Cause, MemorySink
 from carmy_http import _connection
-from tests.hostile.siege import HEALTH, LAST, RECOVERY_SECONDS, Siege, besieged, call, converse, no_fault, parse
+from tests.hostile.siege import (
+    HEALTH,
+    LAST,
+    RECOVERY_SECONDS,
+    Siege,
+    besieged,
+    call,
+    converse,
+    front_end,
+    no_fault,
+    parse,
+)
 from tests.hostile.tools import ALL
 from tests.support.http import Client, render
 
-__all__ = ["no_fault"]
+__all__ = ["front_end", "no_fault"]
 
 FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3}
 EVENTS = {"accept": "text/event-stream"}

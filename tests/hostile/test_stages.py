@@ -9,11 +9,11 @@ import trio
 import trio.testing
 
 from carmy_engine import Cause, MemorySink
-from tests.hostile.siege import HEALTH, RECOVERY_SECONDS, Siege, besieged, call, converse, no_fault, parse
+from tests.hostile.siege import HEALTH, RECOVERY_SECONDS, Siege, besieged, call, converse, front_end, no_fault, parse
 from tests.hostile.tools import ALL
 from tests.support.http import Client, render
 
-__all__ = ["no_fault"]
+__all__ = ["front_end", "no_fault"]
 
 EVENTS = {"accept": "text/event-stream"}
 Stage = Callable[[Siege, Client], Awaitable[None]]
