@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from carmy_engine import Cause
-from carmy_websocket import _channel
+from carmy_websocket import _channel, _server
 from tests.support.websocket import BINARY, CLOSE, PING, PONG, TEXT, Peer, Running, frame, serving
 
 LIMIT = 4 * 1024 * 1024
@@ -95,6 +95,17 @@ async def test_close_codes(data: bytes, code: int) -> None:
         (record,) = server.engine.audit.newest()
         assert record.cause is Cause.DISCONNECT
         assert (await other.ask(id=1, op="ping"))["ok"]
+
+
+async def test_a_message_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty fragments without end are too large a message as well, and hold up nobody else meanwhile."""
+    monkeypatch.setattr(_server, "MAX_OVERHEAD", 0.02)
+    async with serving() as server, server.upgraded() as other, server.upgraded() as peer:
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(peer.send, frame(TEXT, fin=False) + frame(0, fin=False) * 20_000)
+                assert (await other.ask(id=1, op="ping"))["ok"]
+                assert await peer.closed() == 1009
 
 
 async def test_the_largest_message() -> None:

@@ -26,8 +26,12 @@ MAX_WAITING_MESSAGES = 1024
 MAX_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES
 """Of these messages."""
 
-RECEIVE_BYTES = 64 * 1024
-"""Read at once; the library's own 4 KiB make a thousand pieces of a large message."""
+RECEIVE_BYTES = 8 * 1024
+"""Read at once. More would let one peer hold the loop for longer, with thousands of tiny frames between two awaits; less
+would make more pieces of a large message."""
+
+MAX_OVERHEAD = 8
+"""Bytes on the wire for each byte of a message, at most: that of one in fragments of a single byte, masked."""
 
 GOING_AWAY = 1001
 UNSUPPORTED = 1003
@@ -123,6 +127,7 @@ class MessageChannel(trio.abc.Channel[bytes]):
             except ConnectionClosed:
                 self._judge_end()
                 return
+            self._link.finish_message()
             await self._take(message)
 
     async def _take(self, message: str | bytes) -> None:
@@ -152,7 +157,9 @@ class MessageChannel(trio.abc.Channel[bytes]):
     def _judge_end(self) -> None:
         """The library has ended the connection: say why, where it does not."""
         closed = self._connection.closed
-        if closed is not None and closed.code in _BAD_FRAME:
+        if self._link.is_overrun:
+            self.verdict = (TOO_LARGE, "too many fragments without an end")
+        elif closed is not None and closed.code in _BAD_FRAME:
             self.verdict = (closed.code, closed.reason or "bad frame")
 
     async def _ping(self) -> None:

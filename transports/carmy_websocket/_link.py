@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import trio
 from wsproto.frame_protocol import FrameProtocol
 
@@ -32,12 +34,23 @@ class Link(trio.abc.Stream):
         stream: The connection.
         is_client: Which end we are: clients mask what they send.
         first: What the library reads before anything else.
+        max_unfinished_bytes: Read since the last whole message; more than that ends the reading. The library bounds the
+            characters of a message, but not the number of its fragments, and those may be empty.
     """
 
-    def __init__(self, stream: trio.abc.Stream, *, is_client: bool, first: bytes = b"") -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        is_client: bool,
+        first: bytes = b"",
+        max_unfinished_bytes: float = math.inf,
+    ) -> None:
         self._stream = stream
         self._is_client = is_client
         self._first = first
+        self._max_unfinished_bytes = max_unfinished_bytes
+        self._unfinished_bytes = 0
         self._closed = False
         self._receiving: trio.CancelScope | None = None
         self._is_torn = False
@@ -46,6 +59,15 @@ class Link(trio.abc.Stream):
         """Set when the peer's end, or the library's, has been seen."""
         self.last_life = trio.current_time()
         """When the peer last sent something or took something."""
+
+    @property
+    def is_overrun(self) -> bool:
+        """The peer has sent too much without finishing a message."""
+        return self._unfinished_bytes > self._max_unfinished_bytes
+
+    def finish_message(self) -> None:
+        """For the owner: a whole message has been read."""
+        self._unfinished_bytes = 0
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """For the library: the next bytes, `first` before those of the peer."""
@@ -64,6 +86,9 @@ class Link(trio.abc.Stream):
                 raise
             if data:
                 self.last_life = trio.current_time()
+                self._unfinished_bytes += len(data)
+                if self.is_overrun:
+                    raise trio.BrokenResourceError
             else:
                 self.ended.set()
             return data

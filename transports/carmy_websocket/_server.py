@@ -13,7 +13,7 @@ from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 from carmy_wire.serving import Access, Server, address_of, open_listeners
 
-from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, MessageChannel
+from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
 from ._link import LINGER_SECONDS, Link
 
@@ -134,7 +134,12 @@ class Connection:
 
     async def _serve(self, offer: Offer, caller: BoundEngine) -> None:
         """Serve it as a WebSocket."""
-        link = Link(self._stream, is_client=False, first=library_head(offer))
+        link = Link(
+            self._stream,
+            is_client=False,
+            first=library_head(offer),
+            max_unfinished_bytes=MAX_OVERHEAD * MAX_MESSAGE_BYTES,
+        )
         code: int | None = None
         reason = ""
         try:
