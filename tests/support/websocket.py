@@ -63,9 +63,11 @@ class Peer:
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
         self.buffer = b""
+        self._sending = trio.Lock()
 
     async def send(self, data: bytes) -> None:
-        await self.stream.send_all(data)
+        async with self._sending:
+            await self.stream.send_all(data)
 
     async def until(self, mark: bytes) -> bytes:
         while mark not in self.buffer:
