@@ -71,12 +71,14 @@ class Watchdog:
             self.last_stalled = tool_on(frame)
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
             del frame
+            if self.last_stalled is not None:
+                what = f"the tool {self.last_stalled} holds the event loop"
+                advice = "Declare it with a plain def, so that it runs in a thread, or await between its steps."
+            else:
+                what = "the event loop gives no sign of life"
+                advice = "A task computes without awaiting, or threads that compute leave it no time."
             log.warning(
-                "%s holds the event loop for more than %g s; nothing else runs meanwhile. Declare it with a plain def, "
-                "so that it runs in a thread, or await between its steps.\n%s",
-                f"the tool {self.last_stalled}" if self.last_stalled else "a task",
-                self._stall_seconds,
-                stack,
+                "%s for more than %g s; nothing else runs meanwhile. %s\n%s", what, self._stall_seconds, advice, stack
             )
             while not sign.wait(self._poll_seconds):
                 if self._stop.is_set():
