@@ -27,6 +27,8 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         waited_ms: Of that, the wait for a turn or a thread.
         started_at: Unix seconds of the call's arrival.
         replayed: The answer was a stored one.
+        settled: By what an execution in doubt was settled afterwards, ``operator`` or ``reconcile``: `status` is then as what, and
+            ``cancelled`` means that it was released to run again. None for the record of a call.
         thread_id: From the caller's run, when it was given; so are the next four.
         run_id: The run.
         node_path: Where in the run.
@@ -49,6 +51,7 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waited_ms: float
     started_at: float
     replayed: bool
+    settled: str | None = None
     thread_id: str | None = None
     run_id: str | None = None
     node_path: str | None = None

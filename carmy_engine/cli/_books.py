@@ -51,6 +51,11 @@ class Books:
     def __init__(self, app: App | None) -> None:
         self._app = app
 
+    @property
+    def has_app(self) -> bool:
+        """The commands are those of one application, so command lines name no target."""
+        return self._app is not None
+
     def audit(
         self,
         target: Target = None,
@@ -72,11 +77,11 @@ class Books:
             "principal": principal,
             "since": _when("--since", since),
             "until": _when("--until", until),
-            "limit": _count(limit),
+            "limit": checked_limit(limit),
         }
         with claimed_stdout() as out:
-            opened = self._store(target, store, "records", "keeps no audit records")
-            records = _with_store(opened, lambda store: store.records(**query))
+            opened = self.store(target, store, "records", "keeps no audit records")
+            records = with_store(opened, lambda store: store.records(**query))
             if json:
                 for record in records:
                     out(msgspec.json.encode(record) + b"\n")
@@ -84,11 +89,18 @@ class Books:
                 out(table(_AUDIT, [_audit_row(record) for record in records]))
         return SUCCESS
 
-    def _store(self, target: str | None, url: str | None, method: str, lacks: str) -> Any:
+    def store(self, target: str | None, url: str | None, method: str, lacks: str) -> Any:
         """The store to look into.
 
+        Args:
+            target: As on the command line.
+            url: The option ``--store``.
+            method: What the store has to have.
+            lacks: What a store without it lacks, in words.
+
         Raises:
-            Failure: It is one that cannot be looked into.
+            Failure: It is one that cannot be looked into, or there is no such file.
+            UsageError: The URL is not one.
         """
         store, name = self._named_store(target, url)
         if not callable(getattr(store, method, None)):
@@ -112,8 +124,12 @@ class Books:
         return _plugins.find_store(settings)(), settings.url
 
 
-def _with_store(store: Any, use: Callable[[Any], Awaitable[T]]) -> T:
-    """Open the store, use it, and close it."""
+def with_store(store: Any, use: Callable[[Any], Awaitable[T]]) -> T:
+    """Open the store, use it, and close it.
+
+    Raises:
+        Failure: What the store, or the command, says is wrong.
+    """
 
     async def main() -> T:
         try:
@@ -124,7 +140,7 @@ def _with_store(store: Any, use: Callable[[Any], Awaitable[T]]) -> T:
 
     try:
         return trio.run(main)
-    except CarmyError:
+    except (CarmyError, Failure):
         raise
     except Exception as error:  # noqa: BLE001 - a guard round the store, which says in its own words what is wrong
         raise Failure(str(error) or type(error).__name__) from None
@@ -134,10 +150,11 @@ _AUDIT = ("TIME", "TOOL", "STATUS", "CODE", "PRINCIPAL", "TRANSPORT", "MS", "EXE
 
 
 def _audit_row(record: Any) -> tuple[object, ...]:
+    how = "replay" if record.replayed else record.settled
     return (
         moment(record.started_at),
         record.tool,
-        f"{record.status.value} (replay)" if record.replayed else record.status.value,
+        record.status.value if how is None else f"{record.status.value} ({how})",
         record.error_code,
         record.principal,
         record.transport,
@@ -147,7 +164,12 @@ def _audit_row(record: Any) -> tuple[object, ...]:
     )
 
 
-def _count(limit: int) -> int:
+def checked_limit(limit: int) -> int:
+    """A ``--limit``.
+
+    Raises:
+        UsageError: It is out of range.
+    """
     if not 1 <= limit <= 1_000_000:
         raise UsageError("--limit must be a whole number, 1 to 1000000")
     return limit

@@ -28,6 +28,7 @@ from ..codec import answer_body, check_json, decode
 from ..errors import AgentError, CarmyError, ConfigurationError
 from . import _remote
 from ._books import Books
+from ._executions import Executions
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._stdout import claimed_stdout
 from ._target import is_target, load_app, refuse_nested_run
@@ -104,7 +105,14 @@ def _parser(app: App | None) -> cyclopts.App:
     parser.command(commands.fitting(commands.tools), name="tools")
     parser.command(commands.call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
     parser.command(commands.fitting(commands.check), name="check")
-    parser.command(commands.fitting(Books(app).audit), name="audit")
+    books = Books(app)
+    parser.command(commands.fitting(books.audit), name="audit")
+    executions = Executions(books)
+    group = cyclopts.App(name="executions", help="Look at executions that are in doubt, and settle them.")
+    group.command(commands.fitting(executions.list), name="list")
+    group.command(executions.show, name="show", usage=f"Usage: {name} executions show {target}EXECUTION [OPTIONS]")
+    group.command(executions.settle, name="settle", usage=f"Usage: {name} executions settle {target}EXECUTION [OPTIONS]")
+    parser.command(group)
     return parser
 
 

@@ -19,6 +19,14 @@ SWEPT_AT_ONCE = 1000
 that nobody notices."""
 
 _FIND = f"SELECT {COLUMNS} FROM entries WHERE key = ?"  # noqa: S608 - a constant
+_LIST = f"""
+    SELECT {COLUMNS} FROM entries WHERE state <> 'completed' AND (?2 IS NULL OR tool = ?2) AND ?3 IS NULL
+    ORDER BY started_at DESC LIMIT ?1
+"""  # noqa: S608 - a constant
+_LIST_OF = f"""
+    SELECT {COLUMNS} FROM entries WHERE state = ?3 AND (?2 IS NULL OR tool = ?2) ORDER BY started_at DESC LIMIT ?1
+"""  # noqa: S608 - a constant
+_OF_EXECUTION = f"SELECT {COLUMNS} FROM entries WHERE execution_id = ?"  # noqa: S608 - a constant
 _ADD = """
     INSERT INTO entries (
         key, principal, session, scope, request_id, fingerprint, execution_id, tool, started_at, state, owner, bytes
@@ -126,6 +134,18 @@ class Entries:
             self._bury(owner)
             return self.find(key)
         return entry
+
+    def newest(self, state: ReservationState | None, tool: str | None, limit: int) -> list[Reservation]:
+        """The newest entries, newest first; without a state, those that are not completed."""
+        self.bury_the_dead()
+        rows = self._connection.rows(_LIST if state is None else _LIST_OF, (limit, tool, state))
+        return [unpack(row)[0] for row in rows]
+
+    def find_execution(self, execution_id: str) -> Reservation | None:
+        """The entry that an execution holds. Looks at all of them."""
+        self.bury_the_dead()
+        row = self._connection.row(_OF_EXECUTION, (execution_id,))
+        return None if row is None else unpack(row)[0]
 
     def audit(self, rows: list[Row]) -> None:
         """Add audit records, and drop some of those that have been kept for long enough."""

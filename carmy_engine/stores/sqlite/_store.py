@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..._model.cause import Cause
 from ..._model.record import ExecutionRecord
-from ..._model.reservation import Identity, Reservation
+from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import ExecutionStatus, Outcome
 from ..._settings import StoreSettings
 from ...abc import StoreError
@@ -146,6 +146,22 @@ class SqliteStore:
         """See `IdempotencyStore.get`."""
         key = key_of(identity)
         return await self._writer.do(Job(lambda entries: entries.find(key)))
+
+    async def entries(
+        self, *, state: ReservationState | None = None, tool: str | None = None, limit: int = 100
+    ) -> list[Reservation]:
+        """The entries that began last, newest first.
+
+        Args:
+            state: In this state only; None for those that run or are in doubt.
+            tool: Of this tool only.
+            limit: At most so many.
+        """
+        return await self._writer.do(Job(partial(Entries.newest, state=state, tool=tool, limit=limit)))
+
+    async def find_execution(self, execution_id: str) -> Reservation | None:
+        """The entry that an execution holds, or None."""
+        return await self._writer.do(Job(partial(Entries.find_execution, execution_id=execution_id)))
 
     async def records(
         self,
