@@ -63,61 +63,84 @@ def guide(
         scope: The scope that is cancelled when the tool has to stop; the caller has entered it, and no other one since.
         on_cancel: Called once, when the cancellation is noticed, before the tool's clean-up runs.
     """
-    noticed = told = sheltered = False
-    swallowed = 0
-    cancelled: BaseException | None = None
     task = trio.lowlevel.current_task()
-    before = len(task.child_nurseries)
+    nurseries = len(task.child_nurseries)
+    farewell: _Farewell | None = None
     try:
         trap = coro.send(None)
         while True:
             message = yield trap
-            if not _is_cancelled(scope):
-                trap = coro.send(message)
-                continue
-            delivered = isinstance(getattr(message, "error", None), trio.Cancelled)
-            if delivered:
-                cancelled = message.error
-                swallowed += 1
-                if swallowed > MOST_SWALLOWED:
-                    message = type(message)(Ejected("the tool goes on although it was cancelled"))
-            if sheltered:
-                trap = coro.send(message)
-                continue
-            if not noticed:
-                noticed = True
+            if farewell is None:
+                if not _is_cancelled(scope):
+                    trap = coro.send(message)
+                    continue
                 on_cancel()
-            # Once a Cancelled is on its way into the tool, it knows, and what it awaits from now on is clean-up. The cancel
-            # alone does not count: it may have come after the tool was woken for another reason.
-            open_now = len(task.child_nurseries)
-            if delivered:
-                told = True
-                if open_now == before and not _is_inside_cancelled(task, scope):
-                    sheltered = True
-                    _shelter(scope)
-            trap = coro.send(message)
-            # A tool that waits for its nursery is not woken by a Cancelled, but raises one when it leaves it.
-            open_then, open_now = open_now, len(task.child_nurseries)
-            told = told or open_now < open_then
-            if (
-                told
-                and not sheltered
-                and open_now == before
-                and not _is_inside_cancelled(task, scope)
-                and not _is_asking(coro)
-            ):
-                sheltered = True
-                _shelter(scope)
+                farewell = _Farewell(task, scope, nurseries)
+            trap = coro.send(farewell.before(message))
+            farewell.after(coro)
     except StopIteration as stop:
         result: T = stop.value
         return result
     except (Ejected, BaseExceptionGroup) as error:  # an ejection leaves as the cancel that it stands for
-        if cancelled is None or not _is_ejection(error):
+        if farewell is None or farewell.cancelled is None or not _is_ejection(error):
             raise
-        raise cancelled from None
+        raise farewell.cancelled from None
     finally:
-        cancelled = None  # its traceback refers to this frame
+        farewell = None  # the traceback of its Cancelled refers to this frame
         coro.close()
+
+
+class _Farewell:
+    """The steps of a tool from the first sign of its cancel on: when to shelter it, and when to eject it.
+
+    Attributes:
+        cancelled: The ``Cancelled`` that was delivered last.
+    """
+
+    def __init__(self, task: trio.lowlevel.Task, scope: trio.CancelScope, nurseries: int) -> None:
+        self.cancelled: BaseException | None = None
+        self._task = task
+        self._scope = scope
+        self._nurseries = nurseries
+        """Those of the task that are not the tool's."""
+        self._open = 0
+        self._told = False
+        self._sheltered = False
+        self._swallowed = 0
+
+    def before(self, message: Any) -> Any:
+        """What to resume the tool with, which trio wants to resume with `message`."""
+        delivered = getattr(message, "error", None)
+        if not isinstance(delivered, trio.Cancelled) or not _is_cancelled(self._scope):
+            self._open = len(self._task.child_nurseries)
+            return message
+        self.cancelled = delivered
+        self._swallowed += 1
+        if self._swallowed > MOST_SWALLOWED:
+            message = type(message)(Ejected("the tool goes on although it was cancelled"))
+        # With a Cancelled on its way, the tool knows: what it awaits from now on is clean-up. The cancel alone does not
+        # count, since it may have come after the tool was woken for another reason.
+        self._told = True
+        self._open = len(self._task.child_nurseries)
+        self._shelter_if_possible()
+        return message
+
+    def after(self, coro: Any) -> None:
+        """The tool has run, and awaits the next thing."""
+        # One that waits for its nursery is not woken by a Cancelled, but raises one when it leaves it.
+        self._told = self._told or len(self._task.child_nurseries) < self._open
+        if not self._sheltered and not _is_asking(coro):
+            self._shelter_if_possible()
+
+    def _shelter_if_possible(self) -> None:
+        if (
+            self._told
+            and not self._sheltered
+            and len(self._task.child_nurseries) == self._nurseries
+            and not _is_inside_cancelled(self._task, self._scope)
+        ):
+            self._sheltered = True
+            _shelter(self._scope)
 
 
 # trio has no public way to ask whether a cancel from further out has reached a scope, nor to let code inside a cancelled
