@@ -53,6 +53,10 @@ class Listener(Protocol):
         ...
 
 
+RUN_FIELDS = ("thread_id", "run_id", "node_path", "attempt", "caller_id", "call_id")
+"""What a context and a record say of the caller's run."""
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """What is bound to an executor: on whose behalf it calls.
 
@@ -65,6 +69,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     context: AgentContext
     gone: Cause = Cause.CALLER
     only: frozenset[str] | None = None
+    in_run: bool = False
+    """The context names a run. Derived."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "in_run", any(getattr(self.context, name) is not None for name in RUN_FIELDS))
 
 
 class Execution(msgspec.Struct, eq=False):
