@@ -13,6 +13,8 @@ from ._compiled import CompiledTool
 from ._config import load_settings
 from ._declare import _ATTRIBUTE, ToolAttributes, ToolDeclaration, compile_tool, declaration_of, declare, declared
 from ._engine import Engine, open_engine
+from ._model.spec import DEFAULT_MAX_WAITING
+from ._mount import Mount, Mountable, mounted_tools
 from ._plugins import find_store
 from ._settings import Settings
 from ._toolbox import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
@@ -52,6 +54,7 @@ class App:
             self.settings = msgspec.structs.replace(self.settings, timeout_secs=timeout)
         self._tools: list[Declared] = []
         self._withheld: frozenset[str] = frozenset()
+        self._mounts: list[Mount] = []
         self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
         self._state: dict[Any, object] = {}
         self._policies: list[abc.Policy] = []
@@ -92,6 +95,28 @@ class App:
         """
         self._tools.extend([*declarations_of(tools)])
         self._withheld = self._withheld.union(*(tool.withheld for tool in tools if isinstance(tool, ToolRegistry)))
+        return self
+
+    def mount(self, executor: Mountable, *, prefix: str = "", max_waiting: int = DEFAULT_MAX_WAITING) -> Self:
+        """Offer the tools of another executor: another engine, a child process, a server.
+
+        ::
+
+            app.mount(open_stdio(["carmy", "stdio", "files.py"]), prefix="fs.")
+
+        Its catalog is read when the application is opened. Policies, retries, deadlines, turns and records of this
+        application apply to its tools; it is called as whoever it takes this application for.
+
+        Args:
+            executor: One that is open; or what opens one, such as ``open_stdio(...)``, entered by `open` and left with it. An
+                application that is opened more than once needs a function that gives it: ``lambda: open_stdio(...)``.
+            prefix: What comes before the names of its tools here.
+            max_waiting: Calls that may wait here for a turn with one of its tools.
+
+        Raises:
+            DeclarationError: It is no executor and opens none, or the prefix cannot begin a name.
+        """
+        self._mounts.append(Mount(executor, prefix, max_waiting))
         return self
 
     def state(self, value: object, as_type: Any = None) -> Self:
@@ -179,7 +204,7 @@ class App:
         return self
 
     def check(self) -> list[AgentError | ConfigurationError]:
-        """Every reason why `open` would refuse; empty when there is none."""
+        """Every reason why `open` would refuse; empty when there is none. What is mounted is first asked by `open`."""
         return self._build(self.settings)[2]
 
     @contextlib.asynccontextmanager
@@ -190,29 +215,42 @@ class App:
             settings: For this run, instead of the application's own.
 
         Raises:
-            StartupError: It cannot start; lists every problem of its tools, its state and its store.
+            StartupError: It cannot start; lists every problem of its tools, its state, its store and what is mounted.
             ConfigurationError: The only problem is ``store.url``.
         """
         settings = self.settings if settings is None else settings
         tools, store, problems = self._build(settings)
-        match problems:
-            case []:
-                pass
-            case [ConfigurationError() as only]:
-                raise only
-            case _:
-                raise StartupError(problems)
-        async with open_engine(
-            tools=tools,
-            settings=settings,
-            policies=self._policies,
-            sinks=self._sinks,
-            store=store(),
-            authenticator=self._authenticator,
-            ready_checks=self._ready_checks,
-            withheld=self._withheld,
-        ) as engine:
-            yield engine
+        async with contextlib.AsyncExitStack() as stack:
+            mounted, unusable = await mounted_tools(self._mounts, stack)
+            match [*problems, *unusable, *self._taken(mounted)]:
+                case []:
+                    pass
+                case [ConfigurationError() as only]:
+                    raise only
+                case found:
+                    raise StartupError(found)
+            async with open_engine(
+                tools=[*tools, *(tool for _, tool in mounted)],
+                settings=settings,
+                policies=self._policies,
+                sinks=self._sinks,
+                store=store(),
+                authenticator=self._authenticator,
+                ready_checks=self._ready_checks,
+                withheld=self._withheld,
+            ) as engine:
+                yield engine
+
+    def _taken(self, mounted: Sequence[tuple[Mount, CompiledTool]]) -> Iterator[AgentError]:
+        """``DUPLICATE_TOOL`` for each name of what is mounted that something else has as well."""
+        places: dict[str, list[str]] = {}
+        for own in self._all_tools() if mounted else ():
+            places[name_of(own)] = [place_of(own)]
+        for mount, tool in mounted:
+            where = places.setdefault(tool.spec.name, [])
+            where.append(mount.place)
+            if len(where) > 1:
+                yield duplicate(tool.spec.name, where, "give what is mounted a prefix")
 
     def run(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run the command line of this application and exit: ``serve`` (default), ``tools``, ``call``, ``check`` ...

@@ -25,6 +25,8 @@ class CompiledTool:
         parameters: The keywords of the arguments, in the order of the function.
         input: The one keyword that gets the whole input; None when each argument has its own.
         promised: What the function returned, once rendered → a value of the type that it promises.
+        relayed: It runs in another executor: `function` takes the execution as well, and returns its ending; there is nothing
+            to render. See `_relay`.
     """
 
     spec: ToolSpec
@@ -36,3 +38,4 @@ class CompiledTool:
     parameters: tuple[str, ...] = ()
     input: str | None = None
     promised: Callable[[Any], Any] | None = None
+    relayed: bool = False

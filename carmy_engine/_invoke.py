@@ -54,6 +54,11 @@ class Invoker:
         try:
             if tool.context_parameter is not None:
                 arguments[tool.context_parameter] = execution.context()
+            if tool.relayed:
+                assert execution.scope is not None
+                # It begins when the executor that runs it says so.
+                relay: Coroutine[Any, Any, Ending] = tool.function(execution=execution, **arguments)
+                return await guide(relay, execution.scope, execution.notice_cancel)
             if tool.is_async:
                 assert execution.scope is not None
                 execution.starts()

@@ -1,17 +1,38 @@
-"""One entry for each way to reach an engine; the executor suite runs on all of them."""
+"""One entry for each way to reach an engine; the executor suite runs on all of them.
+
+To add a transport, write a maker and enter it below. What costs a process to open is shared by all checks of a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sys
+import tempfile
+import textwrap
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
 
-from carmy_engine._engine import open_engine
+import trio
+
+import carmy_websocket
+from carmy_engine import App, Engine, Settings, open_engine
 from carmy_engine.abc import Executor
-from carmy_engine.testing import MakeExecutor, Stage, compile_scripted
+from carmy_engine.testing import SCRIPTED_TOOLS, MakeExecutor, Stage, compile_scripted
+from carmy_engine.testing.tools import MAX_WAITING
 from carmy_http import open_http
+from carmy_stdio import open_stdio
 from carmy_websocket import open_websocket
 from tests.support import http_client as http_support
 from tests.support import websocket as websocket_support
+from tests.wire.pair import connected
+
+SCRIPTED = """\
+from carmy_engine import App
+from carmy_engine.testing import SCRIPTED_TOOLS, Stage
+
+app = App("scripted").add(*SCRIPTED_TOOLS).state(Stage())
+"""
 
 
 @asynccontextmanager
@@ -29,6 +50,13 @@ async def bound() -> AsyncIterator[Executor]:
 
 
 @asynccontextmanager
+async def frames() -> AsyncIterator[Executor]:
+    """The client of the frame protocol, over a channel in memory."""
+    async with connected() as (client, _):
+        yield client
+
+
+@asynccontextmanager
 async def http() -> AsyncIterator[Executor]:
     """The client of an HTTP server."""
     async with http_support.serving() as server, open_http(server.url) as client:
@@ -42,9 +70,87 @@ async def websocket() -> AsyncIterator[Executor]:
         yield client
 
 
-MAKERS: dict[str, MakeExecutor] = {
-    "in_process": in_process,
-    "bound": bound,
-    "http": http,
-    "websocket": websocket,
+@asynccontextmanager
+async def stdio() -> AsyncIterator[Executor]:
+    """The client of a child process."""
+    async with open_stdio(command(SCRIPTED)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def gateway() -> AsyncIterator[Executor]:
+    """An engine whose tools are all those of another one."""
+    async with App("scripted").add(*SCRIPTED_TOOLS).state(Stage()).open() as engine, gateway_to(engine) as found:
+        yield found
+
+
+@asynccontextmanager
+async def gateway_stdio() -> AsyncIterator[Executor]:
+    """A gateway to a child process."""
+    async with gateway_to(open_stdio(command(SCRIPTED))) as found:
+        yield found
+
+
+@asynccontextmanager
+async def two_hops() -> AsyncIterator[Executor]:
+    """The client of a WebSocket server, whose engine is a gateway to another WebSocket server."""
+    async with (
+        websocket_support.serving() as server,
+        gateway_to(open_websocket(server.url)) as engine,
+        trio.open_nursery() as nursery,
+    ):
+        line: str = await nursery.start(_serve, engine)
+        async with open_websocket(line.rpartition(" ")[2]) as client:
+            yield client
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def gateway_to(far: object) -> AsyncIterator[Engine]:
+    """An engine that has all tools of another executor, under their own names."""
+    app = App("gateway", settings=Settings(address="127.0.0.1:0"))
+    async with app.mount(far, max_waiting=MAX_WAITING).open() as engine:  # type: ignore[arg-type]
+        yield engine
+
+
+async def _serve(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
+    await carmy_websocket.serve(engine, task_status=task_status)
+
+
+def command(program: str) -> list[str]:
+    """The command that serves a program over stdio."""
+    path = Path(tempfile.mkdtemp(prefix="carmy-"), "scripted.py")
+    path.write_text(textwrap.dedent(program))
+    return [sys.executable, "-c", "from carmy_engine.cli import main; main()", "stdio", str(path)]
+
+
+class Transport(NamedTuple):
+    """A way to reach an engine.
+
+    Attributes:
+        make: Opens it.
+        shared: One is opened for all checks of a run, because it costs a process.
+        departs: Why a requirement is not met, by its identifier. The check is run all the same, and has to fail.
+    """
+
+    make: MakeExecutor
+    shared: bool = False
+    departs: Mapping[str, str] = {}
+
+
+_GATEWAY = {
+    "E-317": "a gateway keeps the timeout that it was told, so that it can replay it even when the far side has forgotten; that"
+    " a thread runs on there is no part of the answer",
+}
+
+TRANSPORTS: dict[str, Transport] = {
+    "in_process": Transport(in_process),
+    "bound": Transport(bound),
+    "frames": Transport(frames),
+    "http": Transport(http),
+    "websocket": Transport(websocket),
+    "stdio": Transport(stdio, shared=True),
+    "gateway": Transport(gateway, departs=_GATEWAY),
+    "gateway_stdio": Transport(gateway_stdio, shared=True, departs=_GATEWAY),
+    "two_hops": Transport(two_hops, departs=_GATEWAY),
 }
