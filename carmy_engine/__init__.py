@@ -43,6 +43,7 @@ from ._model.spec import Catalog, PublicSpec, ToolSpec
 from ._policy import RateLimit, RequireToolPermission, SafePolicy
 from ._result import ExecutionResult
 from ._settings import HttpSettings, Settings, StoreSettings
+from ._settlement import Completed, Failed, NotStarted, Settlement, Unknown
 from ._sinks import MemorySink
 from ._toolbox import ToolRegistry
 from ._version import __version__
@@ -70,6 +71,7 @@ __all__ = [
     "Catalog",
     "Cause",
     "ClosedError",
+    "Completed",
     "ConfigurationError",
     "Confirmation",
     "DeclarationError",
@@ -86,12 +88,14 @@ __all__ = [
     "ExecutionStarted",
     "ExecutionStatus",
     "ExecutionSummary",
+    "Failed",
     "HttpSettings",
     "MemorySink",
     "MemoryStore",
     "ModelCall",
     "ModelResult",
     "NextAction",
+    "NotStarted",
     "OutcomeUnknownError",
     "Progress",
     "PublicSpec",
@@ -100,6 +104,7 @@ __all__ = [
     "RunContext",
     "SafePolicy",
     "Settings",
+    "Settlement",
     "StartupError",
     "State",
     "StoreSettings",
@@ -109,6 +114,7 @@ __all__ = [
     "ToolSpec",
     "ToolStarted",
     "ToolWaiting",
+    "Unknown",
     "__version__",
     "abc",
     "app",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Required, TypedDict
 
 from ._model.effect import Confirmation, Effect
+from ._settlement import Reconcile
 from ._signature import refuse
 
 
@@ -25,6 +27,8 @@ class ToolAttributes(TypedDict, total=False):
         max_waiting: Calls that may wait for a turn.
         max_output_bytes: Limit of the rendered output.
         register: `carmy_engine.app` adds the tool by itself.
+        reconcile: ``async def reconcile(ctx, arguments)``, asked when a retry meets an interrupted attempt of a tool that may not
+            simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`.
     """
 
     effect: Required[Effect | Literal["none", "read", "write", "external_write", "destructive"]]
@@ -37,6 +41,7 @@ class ToolAttributes(TypedDict, total=False):
     max_waiting: int
     max_output_bytes: int
     register: bool
+    reconcile: Reconcile | None
 
 
 def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,6 +67,10 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
     for name in ("name", "description"):
         if not isinstance(given.get(name), str | None):
             raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
+    reconcile = given.get("reconcile")
+    if reconcile is not None and not inspect.iscoroutinefunction(reconcile):
+        instead = "Write an 'async def' that takes the context and the arguments, or leave it out."
+        raise refuse(function, f"reconcile={reconcile!r} is not an async function", instead)
     timeout = given.get("timeout")
     if timeout is not None and not (_is_number(timeout) and math.isfinite(timeout) and timeout > 0):
         instead = "Write a positive number of seconds, or leave it out for the engine's."

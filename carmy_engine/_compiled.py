@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._model.spec import ToolSpec
+from ._settlement import Reconcile
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class CompiledTool:
         parameters: The keywords of the arguments, in the order of the function.
         input: The one keyword that gets the whole input; None when each argument has its own.
         promised: What the function returned, once rendered → a value of the type that it promises.
+        reconcile: Tells what became of an interrupted attempt; None when nobody can.
         relayed: It runs in another executor: `function` takes the execution as well, and returns its ending; there is nothing
             to render. See `_relay`.
     """
@@ -38,4 +40,5 @@ class CompiledTool:
     parameters: tuple[str, ...] = ()
     input: str | None = None
     promised: Callable[[Any], Any] | None = None
+    reconcile: Reconcile | None = None
     relayed: bool = False

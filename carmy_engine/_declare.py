@@ -20,6 +20,7 @@ from ._jsonschema import compile_object
 from ._model.effect import Confirmation, Effect
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
 from ._output import OutputRenderer, output_renderer
+from ._settlement import Reconcile
 from ._signature import SignaturePlan, is_async, is_method, local_names, location_of, plan_of, refuse
 from .errors import AgentError, DeclarationError
 
@@ -61,6 +62,7 @@ class ToolDeclaration:
         max_waiting: Calls that may wait for a turn.
         max_output_bytes: Limit of the rendered output.
         register: Part of `declared`.
+        reconcile: Tells what became of an interrupted attempt.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
@@ -79,6 +81,7 @@ class ToolDeclaration:
     max_waiting: int = DEFAULT_MAX_WAITING
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
     register: bool = True
+    reconcile: Reconcile | None = None
     plan: SignaturePlan | None = None
     names: Mapping[str, Any] | None = None
     parts: tuple[ArgumentsParser, OutputRenderer] | None = None
@@ -240,6 +243,7 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
         parameters=tuple(argument.name for argument in plan.arguments),
         input=plan.input,
         promised=output.promised,
+        reconcile=found.reconcile,
     )
 
 

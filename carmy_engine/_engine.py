@@ -291,7 +291,7 @@ async def open_engine(
                 pipeline = Pipeline(
                     registry=registry,
                     inflight=inflight,
-                    reservations=Reservations(store),
+                    reservations=Reservations(store, all_sinks),
                     invoker=Invoker(threads, expose_errors=settings.expose_errors),
                     finisher=Finisher(all_sinks, inflight),
                     background=background,

@@ -53,13 +53,9 @@ def judge(existing: Reservation, fingerprint: bytes) -> Outcome:
     )
 
 
-def may_run_again(existing: Reservation, fingerprint: bytes, spec: ToolSpec) -> bool:
-    """Whether an interrupted entry does not stand in the way: the same request, of a tool that may be repeated.
-
-    Such an attempt frees its id when it is cut off; but a process that dies cannot.
-    """
-    interrupted = existing.state is ReservationState.INTERRUPTED
-    return interrupted and spec.is_repeatable and existing.fingerprint == fingerprint
+def is_in_doubt(existing: Reservation, fingerprint: bytes) -> bool:
+    """Whether it is the same request, and nobody knows what became of it."""
+    return existing.state is ReservationState.INTERRUPTED and existing.fingerprint == fingerprint
 
 
 class Leaves(enum.Enum):

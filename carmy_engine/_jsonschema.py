@@ -70,6 +70,7 @@ def compile_object(made: abc.Tool, spec: ToolSpec) -> CompiledTool:
         context_parameter="ctx",
         parse=_parser(arguments),
         render=_renderer(output, spec.max_output_bytes),
+        reconcile=getattr(made, "reconcile", None),
     )
 
 

@@ -141,7 +141,7 @@ class Pipeline:
             with trio.CancelScope(deadline=execution.deadline) as execution.scope:
                 try:
                     if identity is not None:
-                        ending = await self.reservations.reserve(identity, execution, found.spec, request, raw)
+                        ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
                         reserved = ending is None
                     if ending is None:
                         ending = await self._run_in_turn(found, arguments, execution)

@@ -9,17 +9,21 @@ from collections.abc import Awaitable
 import msgspec
 import trio
 
+from ._compiled import CompiledTool
 from ._context import AgentContext
 from ._execution import Execution
 from ._fingerprint import fingerprint
 from ._grace import grace
-from ._idempotency import Leaves, judge, leaves, may_run_again
+from ._idempotency import Leaves, is_in_doubt, judge, leaves
 from ._ids import check_request_id
 from ._invoke import Ending
+from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity, Reservation, ReservationState
-from ._model.result import Outcome
+from ._model.result import ExecutionStatus, Outcome, status_of
 from ._model.spec import ToolSpec
+from ._reconcile import ask
+from ._sinks import Sinks
 from .abc import IdempotencyStore, StoreError, StoreFull
 from .errors import AgentError
 
@@ -48,16 +52,22 @@ def identity_of(request_id: str, context: AgentContext) -> Identity:
 
 
 class Reservations:
-    """Reserves identities before tools run, and settles them after."""
+    """Reserves identities before tools run, and settles them after.
 
-    def __init__(self, store: IdempotencyStore) -> None:
+    Args:
+        store: Where they are kept.
+        sinks: Told when an attempt in doubt is settled.
+    """
+
+    def __init__(self, store: IdempotencyStore, sinks: Sinks) -> None:
+        self._sinks = sinks
         self._store = store
         # Of its very class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
         self._takes_back = vars(type(store)).get("takes_back", False) is True
 
     async def reserve(
-        self, identity: Identity, execution: Execution, spec: ToolSpec, request: ExecutionRequest, arguments: bytes
+        self, identity: Identity, execution: Execution, tool: CompiledTool, request: ExecutionRequest, arguments: bytes
     ) -> Outcome | None:
         """Reserve the identity for this execution.
 
@@ -78,8 +88,13 @@ class Reservations:
         )
         try:
             existing = await self._store.reserve(reservation)
-            if existing is not None and may_run_again(existing, mine, spec):
-                await self._store.release(identity, existing.execution_id)
+            if existing is not None and is_in_doubt(existing, mine):
+                if (
+                    tool.spec.is_repeatable
+                ):  # it would have freed its id when it was cut off, but a process that dies cannot
+                    await self._store.release(identity, existing.execution_id)
+                elif tool.reconcile is not None:
+                    await self._reconcile(existing, execution, tool, arguments)
                 existing = await self._store.reserve(reservation)
         except trio.Cancelled:
             # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
@@ -102,6 +117,18 @@ class Reservations:
                 details={"ran": False, **_reason(error)},
             ) from error
         return None if existing is None else judge(existing, mine)
+
+    async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
+        """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
+        answer = await ask(tool, execution.context(), arguments, entry)
+        if answer is False:
+            return
+        if isinstance(answer, Outcome):
+            settled = await self._store.complete(entry.identity, entry.execution_id, answer, time.time())
+        else:
+            settled = await self._store.release(entry.identity, entry.execution_id)
+        if settled:
+            self._sinks.record(_settled(entry, execution, tool.spec, answer if isinstance(answer, Outcome) else None))
 
     async def _give_back(self, identity: Identity, execution: Execution) -> None:
         """Release what was reserved if it was; nothing has run."""
@@ -178,3 +205,25 @@ def _reason(failure: Exception | None) -> dict[str, str]:
 
 def _in_brackets(failure: Exception | None) -> str:
     return f" ({failure.reason})" if isinstance(failure, StoreError) else ""
+
+
+def _settled(entry: Reservation, execution: Execution, spec: ToolSpec, outcome: Outcome | None) -> ExecutionRecord:
+    """That a tool has said what became of an attempt; None: that it has not happened."""
+    identity = entry.identity
+    return ExecutionRecord(
+        execution_id=entry.execution_id,
+        request_id=identity.request_id,
+        principal=identity.principal,
+        session=identity.session,
+        transport=execution.caller.context.transport,
+        tool=entry.tool,
+        effect=spec.effect,
+        status=ExecutionStatus.CANCELLED if outcome is None else status_of(outcome.error),
+        error_code=None if outcome is None or outcome.error is None else outcome.error.code,
+        cause=entry.cause,
+        duration_ms=0.0,
+        waited_ms=0.0,
+        started_at=execution.started_at,
+        replayed=False,
+        settled="reconcile",
+    )
