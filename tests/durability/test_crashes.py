@@ -105,6 +105,23 @@ def test_killed_at_a_step(follow: Follow, tmp_path: Path, step: str) -> None:
             assert effects_of(orders) <= 1
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_reconcile_resolves_it(follow: Follow, tmp_path: Path, step: str) -> None:
+    """With a tool that can tell, no step leaves a doubt: the effect has happened once, and every retry gets its answer."""
+    for effect in ("write", "external_write", "destructive"):
+        orders = Orders(
+            store=str(tmp_path / "state.db"),
+            effects=str(tmp_path / "effects"),
+            effect=effect,
+            request_id=effect,
+            reconcile=True,
+        )
+        assert follow(msgspec.structs.replace(orders, die=step)).died
+        happened = effects_of(orders) == 1
+        assert retries(follow, orders) == (REPLAY if happened else RUNS)
+        assert effects_of(orders) == 1
+
+
 def play(follow: Follow, directory: Path, rounds: int, seed: int) -> None:
     """Rounds of random steps, random moments and random tools, all on one file."""
     rng = random.Random(seed)
@@ -117,6 +134,7 @@ def play(follow: Follow, directory: Path, rounds: int, seed: int) -> None:
             idempotent=idempotent,
             request_id=f"round {number} of {seed}",
             durability=rng.choice(["full", "normal"]),
+            reconcile=rng.random() < 0.3,
         )
         attempts = rng.randint(1, 3)
         answer: Report | None = None
@@ -134,6 +152,7 @@ def play(follow: Follow, directory: Path, rounds: int, seed: int) -> None:
         if not (idempotent or effect in ("none", "read")):
             assert count <= 1, orders
             assert got == DOUBT or count == 1, orders
+            assert got != DOUBT or not orders.reconcile, orders
         if answer is not None:
             assert got == REPLAY, orders
 

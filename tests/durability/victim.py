@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import apsw
 import msgspec
 import trio
 
-from carmy_engine import App, ExecutionRequest
+from carmy_engine import AgentContext, App, Completed, ExecutionRequest, NotStarted
 from carmy_engine.stores.sqlite import SqliteStore
 
 STEPS = (
@@ -58,6 +59,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         die: The step of `STEPS` at which it dies, None if it does not.
         killed_after: Seconds after it has begun until it is killed, None if it is not.
         durability: Of the store.
+        reconcile: The tool looks for its line when it is asked what became of an attempt.
     """
 
     store: str
@@ -68,6 +70,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     die: str | None = None
     killed_after: float | None = None
     durability: str = "full"
+    reconcile: bool = False
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +182,17 @@ async def call(orders: Orders, begun: Callable[[], object]) -> Report:
     store = TrapStore(orders.store, trap, durability=orders.durability)
     app = App("victim").store(store)
 
-    @app.tool(effect=orders.effect, idempotent=orders.idempotent, parallel_safe=True)  # type: ignore[arg-type]
+    async def look(_: AgentContext, arguments: dict[str, Any]) -> Completed | NotStarted:
+        path = Path(orders.effects)
+        lines = path.read_text().splitlines() if path.exists() else []
+        return Completed(arguments["tag"]) if arguments["tag"] in lines else NotStarted()
+
+    @app.tool(
+        effect=orders.effect,  # type: ignore[arg-type]
+        idempotent=orders.idempotent,
+        parallel_safe=True,
+        reconcile=look if orders.reconcile else None,
+    )
     async def work(tag: str) -> str:
         """Add a line to the file."""
         trap.reach("tool: before effect")
