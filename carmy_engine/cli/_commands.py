@@ -111,7 +111,9 @@ def _parser(app: App | None) -> cyclopts.App:
     group = cyclopts.App(name="executions", help="Look at executions that are in doubt, and settle them.")
     group.command(commands.fitting(executions.list), name="list")
     group.command(executions.show, name="show", usage=f"Usage: {name} executions show {target}EXECUTION [OPTIONS]")
-    group.command(executions.settle, name="settle", usage=f"Usage: {name} executions settle {target}EXECUTION [OPTIONS]")
+    group.command(
+        executions.settle, name="settle", usage=f"Usage: {name} executions settle {target}EXECUTION [OPTIONS]"
+    )
     parser.command(group)
     return parser
 
