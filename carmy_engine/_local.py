@@ -74,22 +74,12 @@ class LocalCalls:
             TypeError: More positional arguments than the tool has, or one given twice.
             trio.Cancelled: The caller's own scope was cancelled.
         """
-        declaration = declaration_of(tool)
-        if not isinstance(declaration, ToolDeclaration):
-            raise DeclarationError(
-                f"call takes functions; run the {type(tool).__name__} object with execute(ExecutionRequest(tool=...))"
-            )
         pipeline = self._opened()
-        found = pipeline.registry.get(declaration.name)
-        arguments: dict[str, Any] | msgspec.Raw = kwargs
-        if found is not None:
-            if found.tool.function != declaration.function:
-                raise DeclarationError(
-                    f"the tool {declaration.name!r} of this engine is another one than the function of {declaration.location}"
-                )
-            arguments = _arguments(found.tool, args, kwargs)
+        found = pipeline.registry.of_function(tool)
+        name = _name_of(tool, pipeline) if found is None else found.spec.name
+        arguments = kwargs if found is None else _arguments(found.tool, args, kwargs)
         returned: list[Any] = []
-        request = ExecutionRequest(tool=declaration.name, arguments=arguments)
+        request = ExecutionRequest(tool=name, arguments=arguments)
         result = await pipeline.run(request, self._caller, returned=returned.append)
         if result.error is not None or found is None:
             return result.unwrap()
@@ -137,8 +127,28 @@ class LocalCalls:
         return await run_side_by_side([*calls], run_one, takes_turns)
 
 
+def _name_of(tool: object, pipeline: Pipeline) -> str:
+    """The name of a tool that is not this engine's; asking for it gives the error that it should.
+
+    Raises:
+        DeclarationError: It is not a tool, or the engine has another one of this name.
+    """
+    declaration = declaration_of(tool)
+    if not isinstance(declaration, ToolDeclaration):
+        raise DeclarationError(
+            f"call takes functions; run the {type(tool).__name__} object with execute(ExecutionRequest(tool=...))"
+        )
+    if pipeline.registry.get(declaration.name) is not None:
+        raise DeclarationError(
+            f"the tool {declaration.name!r} of this engine is another one than the function of {declaration.location}"
+        )
+    return declaration.name
+
+
 def _arguments(tool: CompiledTool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | msgspec.Raw:
     """The arguments of a call, as a request has them."""
+    if not args and tool.input is None:
+        return kwargs
     name = tool.spec.name
     if len(args) > len(tool.parameters):
         raise TypeError(f"{name} takes {len(tool.parameters)} positional arguments, and {len(args)} were given")

@@ -152,12 +152,12 @@ class _Renderer:
 
     def promised(self, value: Any) -> Any:
         """A value that was rendered, in the shape that the type promises: a model, if the tool returned a dict for it."""
-        if type(value) is self._scalar or self._is_plain(value):
-            return value
+        if self._convert is None:
+            return value  # nothing of another shape was ever rendered
         try:
             self._to_json(value, by_alias=True, warnings="error")
         except Exception:  # noqa: BLE001 - see render
-            return value if self._convert is None else self._convert.converted(value)
+            return self._convert.converted(value)
         return value
 
     def _is_plain(self, value: Any) -> bool:

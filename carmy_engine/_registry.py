@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -70,6 +70,7 @@ class Registry:
         if problems:
             raise StartupError(problems)
         self._withheld = frozenset(withheld) - self._tools.keys()
+        self._functions = {registered.tool.function: registered for registered in self._tools.values()}
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
 
     def __len__(self) -> int:
@@ -87,6 +88,13 @@ class Registry:
     def specs(self) -> Mapping[str, ToolSpec]:
         """All specs, sorted by name."""
         return {name: self._tools[name].spec for name in sorted(self._tools)}
+
+    def of_function(self, function: Callable[..., object]) -> Registered | None:
+        """The tool that calls exactly this function; None when there is none, or it cannot be told so easily."""
+        try:
+            return self._functions.get(function)
+        except TypeError:  # the method of an object that cannot be hashed, or no function at all
+            return None
 
     def get(self, name: str) -> Registered | None:
         """The tool of that name, whoever asks; None when there is none."""
