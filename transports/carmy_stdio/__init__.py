@@ -5,7 +5,7 @@
 - `claim`: takes standard input and output for the protocol; call it before anything that might print.
 
 Inside: `_descriptors` moves the protocol to descriptors that nobody else knows, `_pump` keeps a full standard error from
-blocking, `_threads` reads and writes where nothing but a thread may block, `_child` owns a child process.
+blocking, `_threads` reads and writes without blocking anything but a thread, `_child` owns a child process.
 """
 
 from __future__ import annotations

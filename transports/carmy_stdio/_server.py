@@ -17,7 +17,7 @@ from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
 from ._channel import LineChannel
 from ._descriptors import Descriptors, claim
-from ._threads import ThreadReader, ThreadWriter
+from ._threads import Reader, ThreadWriter, reader_of
 
 WATCH_SECONDS = 1.0
 """Between two looks at whether anybody is still there. Only a process that neither reads nor writes depends on it."""
@@ -47,7 +47,7 @@ class _Stdio:
             ConfigurationError: Standard output is closed.
         """
         descriptors = claim()
-        reader = ThreadReader(descriptors.input)
+        reader = reader_of(descriptors.input)
         writer = ThreadWriter(descriptors.output, descriptors.turns)
         channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
         async with trio.open_nursery() as nursery:
@@ -70,7 +70,7 @@ serve = _Stdio()
 """The transport; see `_Stdio.__call__`."""
 
 
-async def _watch(descriptors: Descriptors, reader: ThreadReader, serving: trio.CancelScope) -> None:
+async def _watch(descriptors: Descriptors, reader: Reader, serving: trio.CancelScope) -> None:
     """Notice a parent that has gone, also when nothing is read or written."""
     poll = select.poll()
     poll.register(descriptors.output, 0)

@@ -1,4 +1,4 @@
-"""Reading and writing descriptors that may block, in threads of their own.
+"""Reading and writing descriptors that may block: pipes by asking the kernel not to wait, all others in threads of their own.
 
 Not with `trio.lowlevel.FdStream`: it makes the open file non-blocking for every process that shares it (a shell, a log
 that goes to the same pipe) and knows no regular files. Both threads are daemons, so that a read or a write which never
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import queue
+import stat
 import threading
 from collections import deque
+from typing import Protocol
 
 import trio
 
@@ -21,6 +23,66 @@ CHUNK_BYTES = 65536
 
 MAX_CHUNKS = 4
 """Read ahead of the protocol. Beyond it the peer waits, as it would at a full pipe."""
+
+AT_ONCE_BYTES = 4096
+"""Most that is written without a thread: what a pipe takes as a whole or not at all (``PIPE_BUF``)."""
+
+
+class Reader(Protocol):
+    """Reads a descriptor to its end."""
+
+    async def receive_some(self) -> bytes:
+        """The next bytes; empty at the end, and from then on."""
+        ...
+
+    def end(self) -> None:
+        """Take nothing more, as if the input had ended here."""
+        ...
+
+
+def reader_of(descriptor: int) -> Reader:
+    """What reads this descriptor best."""
+    return PipeReader(descriptor) if is_pipe(descriptor) else ThreadReader(descriptor)
+
+
+def is_pipe(descriptor: int) -> bool:
+    """Whether it is a pipe, and the kernel may be asked not to wait for it (``RWF_NOWAIT``), which leaves the open file as it is."""
+    return hasattr(os, "RWF_NOWAIT") and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+
+
+class PipeReader:
+    """Reads a pipe in the trio thread: without the two switches of threads that a `ThreadReader` needs for each read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._buffer = bytearray(CHUNK_BYTES)
+        self._waiting = trio.CancelScope()
+        self._ended = False
+        self._instead: ThreadReader | None = None
+
+    async def receive_some(self) -> bytes:
+        """See `Reader.receive_some`."""
+        while not self._ended and self._instead is None:
+            try:
+                count = os.preadv(self._descriptor, [self._buffer], -1, os.RWF_NOWAIT)
+            except BlockingIOError:
+                with trio.CancelScope() as self._waiting:
+                    await trio.lowlevel.wait_readable(self._descriptor)
+            except OSError:
+                # Not every kernel can do it for pipes, and not every sandbox lets it be asked. Nothing was read.
+                self._instead = ThreadReader(self._descriptor)
+            else:
+                self._ended = not count
+                if count:
+                    return bytes(memoryview(self._buffer)[:count])
+        return b"" if self._ended or self._instead is None else await self._instead.receive_some()
+
+    def end(self) -> None:
+        """See `Reader.end`."""
+        self._ended = True
+        self._waiting.cancel()
+        if self._instead is not None:
+            self._instead.end()
 
 
 class ThreadReader:
@@ -68,7 +130,7 @@ class ThreadReader:
 
 
 class ThreadWriter:
-    """Writes a descriptor.
+    """Writes a descriptor: short messages at once, if the kernel takes them without waiting, all others in the thread.
 
     Args:
         descriptor: What to write to.
@@ -81,6 +143,7 @@ class ThreadWriter:
         self._token = trio.lowlevel.current_trio_token()
         self._jobs: queue.SimpleQueue[tuple[bytes, _Written]] = queue.SimpleQueue()
         self._broken = False
+        self._can_try = is_pipe(descriptor)
         threading.Thread(target=self._run, name="carmy-stdout", daemon=True).start()
 
     async def send_all(self, data: bytes) -> None:
@@ -92,6 +155,10 @@ class ThreadWriter:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._broken:
             raise trio.BrokenResourceError
+        # One byte less, for the end of somebody's line.
+        if self._can_try and len(data) < AT_ONCE_BYTES and self._write_at_once(data):
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
         written = _Written()
         self._jobs.put((data, written))
         try:
@@ -102,6 +169,33 @@ class ThreadWriter:
         if written.failed:
             self._broken = True
             raise trio.BrokenResourceError
+
+    def _write_at_once(self, data: bytes) -> bool:
+        """Write all of it, or nothing and say so. The thread is idle: there is one writer at a time, and it waits for it.
+
+        Raises:
+            trio.BrokenResourceError: The reader has gone.
+        """
+        if not self._turns.lock.acquire(blocking=False):
+            return False
+        try:
+            # -1 is where the file is, which a pipe does not know. Without waiting, whoever else shares the open file.
+            line = data if self._turns.at_line_start else b"\n" + data
+            count = os.pwritev(self._descriptor, [line], -1, os.RWF_NOWAIT)
+            self._turns.at_line_start = True  # as every message leaves it
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            self._broken = True
+            raise trio.BrokenResourceError from None
+        except OSError:
+            # Not every kernel can do it, and not every sandbox lets it be asked.
+            self._can_try = False
+            return False
+        finally:
+            self._turns.lock.release()
+        assert count == len(line)  # PIPE_BUF
+        return True
 
     def _run(self) -> None:
         try:

@@ -1,0 +1,142 @@
+"""Reading and writing descriptors: pipes without a thread, all others, and where the kernel cannot do it, with one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from carmy_stdio._threads import AT_ONCE_BYTES, PipeReader, Reader, ThreadReader, ThreadWriter, reader_of
+from carmy_stdio._turns import Turns
+
+
+def refuse(*_: object) -> int:
+    raise OSError(errno.EOPNOTSUPP, "not supported")
+
+
+async def test_a_pipe_is_read_to_its_end():
+    """What is written comes as it is written, and then the end, again and again; the open file still blocks."""
+    source, sink = os.pipe()
+    reader = reader_of(source)
+    assert isinstance(reader, PipeReader)
+    got: list[bytes] = []
+
+    async def read() -> None:
+        while data := await reader.receive_some():
+            got.append(data)
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            for piece in (b"one", b"two"):
+                await trio.testing.wait_all_tasks_blocked()
+                os.write(sink, piece)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            os.close(sink)
+        assert got == [b"one", b"two"]
+        assert await reader.receive_some() == b""
+    assert os.get_blocking(source)
+    os.close(source)
+
+
+async def test_an_end_that_is_told():
+    """A reader that waits, and one that does not, find the end that somebody told of."""
+    source, sink = os.pipe()
+    reader = reader_of(source)
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(5):
+            nursery.start_soon(trio.testing.wait_all_tasks_blocked)
+            nursery.start_soon(_end_when_it_waits, reader)
+            assert await reader.receive_some() == b""
+            assert await reader.receive_some() == b""
+    os.close(sink)
+    os.close(source)
+
+
+async def _end_when_it_waits(reader: Reader) -> None:
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    reader.end()
+
+
+async def test_a_kernel_that_cannot_do_it(monkeypatch: pytest.MonkeyPatch):
+    """Threads take over, and nothing is lost or written twice."""
+    monkeypatch.setattr(os, "preadv", refuse)
+    monkeypatch.setattr(os, "pwritev", refuse)
+    source, sink = os.pipe()
+    reader, writer = reader_of(source), ThreadWriter(sink, Turns())
+    with trio.fail_after(5):
+        for number in range(3):
+            await writer.send_all(b"%d\n" % number)
+            assert await reader.receive_some() == b"%d\n" % number
+        reader.end()
+        assert await reader.receive_some() == b""
+    os.close(sink)
+
+
+async def test_a_file_is_read_in_a_thread(tmp_path: Path):
+    """A regular file is no pipe, and gives all it has."""
+    path = tmp_path / "input"
+    path.write_bytes(b"x" * 100_000)
+    source = os.open(path, os.O_RDONLY)
+    reader = reader_of(source)
+    assert isinstance(reader, ThreadReader)
+    size = 0
+    with trio.fail_after(5):
+        while data := await reader.receive_some():
+            size += len(data)
+    assert size == 100_000
+    os.close(source)
+
+
+@pytest.mark.parametrize("size", [10, AT_ONCE_BYTES - 1, AT_ONCE_BYTES, 100_000])
+async def test_a_full_pipe_is_waited_for(size: int):
+    """Messages of any size arrive whole and in order, however slowly they are read."""
+    source, sink = os.pipe()
+    reader, writer = reader_of(source), ThreadWriter(sink, Turns())
+    messages = [
+        b"%05d".ljust(size - 1, b".") % number + b"\n"
+        for number in range(max(3, 300_000 // size if size > 10 else 2000))
+    ]
+    got = bytearray()
+
+    async def write() -> None:
+        for message in messages:
+            await writer.send_all(message)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            while len(got) < sum(map(len, messages)):
+                got += await reader.receive_some()
+                await trio.lowlevel.checkpoint()
+    assert bytes(got) == b"".join(messages)
+    os.close(sink)
+    os.close(source)
+
+
+async def test_an_unfinished_line_of_somebody_else():
+    """A message begins a line of its own, also when it is written at once."""
+    source, sink = os.pipe()
+    turns = Turns()
+    turns.at_line_start = False
+    writer = ThreadWriter(sink, turns)
+    await writer.send_all(b"{}\n")
+    await writer.send_all(b"[]\n")
+    assert os.read(source, 100) == b"\n{}\n[]\n"
+    os.close(sink)
+    os.close(source)
+
+
+async def test_a_reader_that_has_gone():
+    """Writing to a pipe that nobody reads fails, at once and from then on."""
+    source, sink = os.pipe()
+    os.close(source)
+    writer = ThreadWriter(sink, Turns())
+    for _ in range(2):
+        with pytest.raises(trio.BrokenResourceError):
+            await writer.send_all(b"{}\n")
+    os.close(sink)
