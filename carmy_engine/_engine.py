@@ -78,9 +78,7 @@ class BoundEngine(LocalCalls):
         """Run one request to its end; see `carmy_engine.abc.Executor.execute`."""
         return self._opened().run(request, self._caller)
 
-    def stream(
-        self, request: ExecutionRequest
-    ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
+    def stream(self, request: ExecutionRequest) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`."""
         pipeline = self._opened()
         return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
@@ -141,7 +139,9 @@ class BoundEngine(LocalCalls):
         allowed = known if self._caller.only is None else self._caller.only
         unknown = sorted(set(names) - set(allowed))
         if unknown:
-            raise DeclarationError(f"subset: there is no tool {', '.join(unknown)} here; there are {', '.join(sorted(allowed))}")
+            raise DeclarationError(
+                f"subset: there is no tool {', '.join(unknown)} here; there are {', '.join(sorted(allowed))}"
+            )
         return BoundEngine(self._engine, msgspec.structs.replace(self._caller, only=frozenset(names)))
 
     def cancel(self, execution_id: str, cause: Cause = Cause.CALLER) -> bool:

@@ -73,7 +73,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The context names a run. Derived."""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "in_run", any(getattr(self.context, name) is not None for name in RUN_FIELDS))
+        msgspec.structs.force_setattr(
+            self, "in_run", any(getattr(self.context, name) is not None for name in RUN_FIELDS)
+        )
 
 
 class Execution(msgspec.Struct, eq=False):
@@ -185,7 +187,8 @@ class Execution(msgspec.Struct, eq=False):
 
     def stops_waiting(self) -> None:
         """It got its turn, or it never will."""
-        since = self._waits_since  # once: a thread that is abandoned as it begins comes here at the same time as its end
+        # Read once: a thread that is abandoned as it begins comes here at the same time as its end.
+        since = self._waits_since
         if since is not None:
             self.waited = self.now() - since
             self._waits_since = None

@@ -45,5 +45,7 @@ def check_request_id(request_id: object) -> str:
     except UnicodeEncodeError:
         raise AgentError.standard("INVALID_ID", "request_id is not valid Unicode") from None
     if size > MAX_REQUEST_ID_BYTES:
-        raise AgentError.standard("INVALID_ID", f"request_id has {size} bytes; at most {MAX_REQUEST_ID_BYTES} may be sent")
+        raise AgentError.standard(
+            "INVALID_ID", f"request_id has {size} bytes; at most {MAX_REQUEST_ID_BYTES} may be sent"
+        )
     return request_id

@@ -32,7 +32,18 @@ class ThreadRun:
         ended: Set once an abandoned thread has ended.
     """
 
-    __slots__ = ("_claim", "_function", "_on_start", "_threads", "_token", "abandoned", "ended", "error", "finished", "value")
+    __slots__ = (
+        "_claim",
+        "_function",
+        "_on_start",
+        "_threads",
+        "_token",
+        "abandoned",
+        "ended",
+        "error",
+        "finished",
+        "value",
+    )
 
     def __init__(self, threads: Threads, function: Callable[[], Any], on_start: Callable[[], None]) -> None:
         self._threads = threads
