@@ -1,0 +1,73 @@
+"""What a catalog looks like to clients."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from carmy_engine import Catalog, Confirmation, Effect, PublicSpec
+from carmy_mcp._listing import PAGE_TOOLS, StaleCursorError, page_of
+
+NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
+
+
+def spec(name: str = "t", output: dict | None = None) -> PublicSpec:
+    return PublicSpec(
+        name=name,
+        description="",
+        input_schema={"type": "object"},
+        output_schema={"type": "object"} if output is None else output,
+        effect=Effect.NONE,
+        idempotent=False,
+        parallel_safe=True,
+        confirmation=Confirmation.NONE,
+    )
+
+
+def listed(output: dict) -> dict | None:
+    catalog = Catalog(tools=(spec(output=output),), document=b"", version="v")
+    return page_of(catalog, None)[0][0].get("outputSchema")
+
+
+def test_pages() -> None:
+    """A long list comes in pages without gaps; a cursor of another catalog, or of nobody's, is refused."""
+    names = [f"t{number:04}" for number in range(2 * PAGE_TOOLS + 1)]
+    catalog = Catalog(tools=tuple(map(spec, names)), document=b"", version="v1")
+    tools, cursor = page_of(catalog, None)
+    first = cursor
+    while cursor is not None:
+        page, cursor = page_of(catalog, cursor)
+        tools += page
+    assert [tool["name"] for tool in tools] == names
+    other = Catalog(tools=catalog.tools, document=b"", version="v2")
+    for bad in (first, "", "x", "é", "MTp2Mg"):
+        assert bad is not None
+        with pytest.raises(StaleCursorError):
+            page_of(other, bad)
+
+
+@pytest.mark.parametrize(
+    ("output", "value"),
+    [
+        ({"type": "string"}, "x"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
+        ({"$ref": "#/$defs/Node", "$defs": {"Node": NODE}}, {"next": {"next": None}}),
+    ],
+)
+def test_outputs_that_are_no_objects(output: dict, value: object) -> None:
+    """Their schema is that of the member ``result``, and the wrapped value fits it."""
+    schema = listed(output)
+    assert schema is not None
+    jsonschema.validate({"result": value}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"result": [3.5]}, schema)
+
+
+def test_objects_stay_as_they_are() -> None:
+    """An object's schema is listed unchanged."""
+    assert listed(NODE | {"$defs": {"Node": NODE}}) == NODE | {"$defs": {"Node": NODE}}
+
+
+def test_a_schema_that_cannot_be_moved() -> None:
+    """One that refers to its own root has no place in another, so none is listed."""
+    assert listed({"type": "array", "items": {"$ref": "#"}}) is None

@@ -1,0 +1,218 @@
+"""The server as a process, spoken to by hand and by the official client."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+import trio
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.mcp.conftest import COMMAND, HELLO, ask, call, request, session
+from tests.stdio.conftest import appears, is_there, peer
+
+
+async def test_nothing_but_messages_on_the_output(noisy: Path) -> None:
+    """Whatever the application prints, by whatever means, goes to standard error."""
+    async with session(noisy) as found:
+        answer = await ask(found, call(1, "echo", text="hi"))
+        assert answer["result"]["structuredContent"] == {"result": "hi"}
+        assert answer["result"]["content"] == [{"type": "text", "text": '"hi"'}]
+        await found.end()
+        assert await found.rest() == []
+        assert await found.exit_code() == 0
+        for kind in ("import", "print", "raw", "child"):
+            assert f"noise: {kind}" in found.said.decode()
+
+
+async def test_twenty_calls_and_the_end_of_input(noisy: Path) -> None:
+    """All calls that were accepted before the end of input are answered, each once, before the process exits with 0."""
+    async with peer(noisy, command=COMMAND) as found:
+        await found.send(*HELLO, *(call(number, "slow", number=number) for number in range(20)))
+        await found.end()
+        _, *answers = await found.rest()
+        results = {answer["id"]: answer["result"]["structuredContent"]["result"] for answer in answers}
+        assert len(answers) == 20
+        assert results == {number: number for number in range(20)}
+        assert await found.exit_code() == 0
+
+
+async def test_the_end_of_input_is_no_end_for_ever(noisy: Path, tmp_path: Path) -> None:
+    """What still runs when the drain limit has passed is cancelled, and says so."""
+    env = os.environ | {"CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
+    async with session(noisy, env=env) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
+        await found.end()
+        (answer,) = await found.rest()
+        assert answer["result"]["_meta"]["carmy/error"]["code"] == "SHUTTING_DOWN"
+        assert not is_there(tmp_path / "held")
+        assert await found.exit_code() == 0
+
+
+async def test_a_client_that_is_gone(noisy: Path, tmp_path: Path) -> None:
+    """When nobody reads the output any more, what runs is cancelled and the process ends."""
+    async with session(noisy) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
+        assert found.process.stdout is not None
+        await found.process.stdout.aclose()
+        await found.send(request(2, "ping"))
+        assert await found.exit_code() == 0
+        assert not is_there(tmp_path / "held")
+
+
+async def test_garbage(noisy: Path) -> None:
+    """Each bad line gets one error without an id, blank ones none, and the next request is answered."""
+    bad = [b"garbage", b"null", b"1", b"[]", b'{"jsonrpc":"2.0","id":', b"\xff\xfe", b'{"jsonrpc":"2.0"}']
+    bad += [b'{"jsonrpc":"2.0","id":null,"method":"ping"}', b'{"jsonrpc":"2.0","id":true,"method":"ping"}']
+    bad += [b"[" * 100_000, b'{"jsonrpc":"2.0","method":"x","params":"' + b"x" * 5_000_000 + b'"}']
+    async with session(noisy) as found:
+        for line in bad:
+            await found.send_bytes(b"\n  \r\n" + line + b"\n")
+            answer = await found.receive()
+            assert (answer["id"], answer["error"]["code"] in (-32700, -32600)) == (None, True)
+        assert await ask(found, request("last", "ping")) == {"jsonrpc": "2.0", "id": "last", "result": {}}
+
+
+async def test_an_id_twice(noisy: Path, tmp_path: Path) -> None:
+    """While a request is handled, another one with its id is refused without an id, and the first goes on."""
+    async with session(noisy) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
+        refused = await ask(found, request(1, "ping"))
+        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+        assert is_there(tmp_path / "held")
+
+
+async def test_cancelling(noisy: Path, tmp_path: Path) -> None:
+    """A cancelled call is stopped and never answered; its request_id remains in doubt, since nobody saw an answer."""
+    marker = tmp_path / "held"
+    async with session(noisy) as found:
+        meta = {"carmy/request_id": "r1"}
+        await found.send(call(1, "hold", meta, marker=str(marker)))
+        await appears(marker)
+        await found.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        with trio.fail_after(10):
+            while is_there(marker):  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.01)
+        again = await ask(found, call(2, "hold", meta, marker=str(marker)))
+        error = again["result"]["_meta"]["carmy/error"]
+        assert (again["id"], error["code"]) == (2, "EXECUTION_UNCERTAIN")
+        assert (error["details"]["state"], error["details"]["cause"]) == ("interrupted", "caller")
+
+
+async def test_three_hundred_rounds_of_call_and_cancel(noisy: Path) -> None:
+    """Calls that are cancelled at once leave nothing behind: the session answers, and ends when its input does."""
+    async with session(noisy) as found:
+        for number in range(300):
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+            await found.send(call(number, "slow", number=number), cancel)
+        await found.send(request("last", "ping"))
+        answer = await found.receive()
+        while answer["id"] != "last":
+            answer = await found.receive()
+        await found.end()
+        assert await found.exit_code() == 0
+
+
+async def test_progress(noisy: Path) -> None:
+    """A token gets reports that rise strictly, all before the answer; without one there are none."""
+    async with session(noisy) as found:
+        await found.send(call(1, "steps", {"progressToken": "t"}))
+        seen = []
+        while "id" not in (message := await found.receive()):
+            assert message["method"] == "notifications/progress"
+            assert message["params"]["progressToken"] == "t"
+            seen.append(message["params"]["progress"])
+        assert seen == sorted(set(seen))
+        assert seen[-1] == 3
+        assert (await ask(found, call(2, "steps")))["id"] == 2
+
+
+async def test_errors(noisy: Path) -> None:
+    """Errors are results that a model can read, in the shape of every transport, and never structured content."""
+    async with session(noisy) as found:
+        declared = (await ask(found, call(1, "fail", how="declared")))["result"]
+        assert declared["isError"] is True
+        assert "structuredContent" not in declared
+        assert declared["_meta"]["carmy/error"]["code"] == "NO_STOCK"
+        assert declared["_meta"]["carmy/error"]["details"] == {"left": 0}
+        assert declared["_meta"]["carmy/status"] == "failed"
+        assert msgspec.json.decode(declared["content"][0]["text"]) == {"error": declared["_meta"]["carmy/error"]}
+        crashed = await ask(found, call(2, "fail", how="otherwise"))
+        assert crashed["result"]["_meta"]["carmy/error"]["code"] == "TOOL_PANIC"
+        assert b"hunter2" not in msgspec.json.encode(crashed)
+        wanted = (await ask(found, call(3, "destroy", name="x")))["result"]
+        assert wanted["_meta"]["carmy/error"]["code"] == "CONFIRMATION_REQUIRED"
+        assert wanted["_meta"]["carmy/next_actions"][0]["tool"] == "destroy"
+        unknown = (await ask(found, call(4, "ecco", text="x")))["error"]
+        assert (unknown["code"], unknown["data"]["error"]["code"]) == (-32602, "TOOL_NOT_FOUND")
+
+
+@pytest.mark.parametrize("arguments", [[], "x", 1])
+async def test_arguments_that_are_no_object(noisy: Path, arguments: object) -> None:
+    """They are refused in the engine's words, not the SDK's."""
+    async with session(noisy) as found:
+        answer = await ask(found, request(1, "tools/call", name="echo", arguments=arguments))
+        assert answer["result"]["_meta"]["carmy/error"]["code"] == "INVALID_ARGUMENTS"
+
+
+async def test_what_a_call_can_say_about_itself(noisy: Path) -> None:
+    """request_id and timeout_ms come from ``_meta``, are refused when they are something else, and replays are marked."""
+    async with session(noisy) as found:
+        meta = {"carmy/request_id": "r1", "carmy/execution_meta": True}
+        first = (await ask(found, call(1, "pair", meta, a=1, b=2**60)))["result"]
+        again = (await ask(found, call(2, "pair", meta, a=1, b=2**60)))["result"]
+        assert first["structuredContent"] == again["structuredContent"] == {"a": 1, "b": 2**60}
+        assert first["_meta"]["carmy/execution_id"] == again["_meta"]["carmy/execution_id"]
+        assert ("carmy/replayed" in first["_meta"], again["_meta"]["carmy/replayed"]) == (False, True)
+        assert "_meta" not in (await ask(found, call(3, "pair", a=1, b=2)))["result"]
+        late = (await ask(found, call(4, "slow", {"carmy/timeout_ms": 1}, number=1)))["result"]
+        assert late["_meta"]["carmy/status"] == "timed_out"
+        for wrong in ({"carmy/request_id": 1}, {"carmy/timeout_ms": 0}, {"carmy/timeout_ms": "5"}):
+            refused = (await ask(found, call(5, "pair", wrong, a=1, b=2)))["result"]
+            assert refused["_meta"]["carmy/error"]["code"] == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_every_version(noisy: Path, version: str) -> None:
+    """Tools are listed and called in every version that the SDK speaks."""
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    modern = version == "2026-07-28"
+    async with peer(noisy, command=COMMAND) as found:
+        if not modern:
+            hello = request("hello", "initialize", **{**HELLO[0]["params"], "protocolVersion": version})
+            assert (await ask(found, hello))["result"]["protocolVersion"] == version
+            await found.send(HELLO[1])
+        listed = await ask(found, request(1, "tools/list", **({"_meta": envelope} if modern else {})))
+        assert {tool["name"] for tool in listed["result"]["tools"]} >= {"echo", "pair"}
+        answer = await ask(found, call(2, "pair", envelope if modern else None, a=1, b=2))
+        assert answer["result"]["content"][0]["text"] == '{"a":1,"b":2}'
+
+
+async def test_the_official_client(noisy: Path) -> None:
+    """The SDK's own client lists and calls; what it gets fits the schemas that it was given."""
+    server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], str(noisy)])
+    with trio.fail_after(30):
+        async with stdio_client(server) as (incoming, outgoing), ClientSession(incoming, outgoing) as client:
+            await client.initialize()
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            for name, arguments in (("echo", {"text": "hi"}), ("pair", {"a": 1, "b": 2}), ("slow", {"number": 7})):
+                result = await client.call_tool(name, arguments)
+                schema = tools[name].output_schema
+                assert schema is not None
+                jsonschema.validate(result.structured_content, schema)
+            hints = tools["hold"].annotations
+            assert hints is not None
+            assert (hints.read_only_hint, hints.destructive_hint) == (False, False)
+            assert (hints.idempotent_hint, hints.open_world_hint) == (False, True)
+            assert (tools["destroy"].meta or {})["carmy/effect"] == "destructive"

@@ -1,0 +1,247 @@
+"""One connection: messages of a channel to the SDK's loop and back, so that what was accepted is answered.
+
+The SDK's loop cancels whatever still runs as soon as its input has ended, which costs a client that closes its end early
+about half of its answers. Here the end is told to the loop only when every request has been answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from types import TracebackType
+from typing import Any
+
+import anyio
+import mcp_types as types
+import trio
+from mcp.server.lowlevel.server import Server
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+
+from carmy_engine import Cause
+from carmy_engine.codec import invalid_request
+from carmy_wire.driver import FLUSH_SECONDS, Outgoing
+
+from ._exchange import Exchange
+from ._messages import Id, MessageError, error_reply, read, write
+
+log = logging.getLogger("carmy_mcp")
+
+CLOSING_SECONDS = 2.0
+"""For executions that were cancelled when the drain limit had passed, to end and be answered."""
+
+
+async def serve_connection(
+    server: Server[Any],
+    channel: trio.abc.Channel[bytes],
+    *,
+    stopped: trio.Event,
+    drain_seconds: float,
+    write_seconds: float = math.inf,
+) -> None:
+    """Serve one connection until it ends. The channel stays open.
+
+    When the peer has said its last, the requests that were accepted go on for `drain_seconds`; the rest is cancelled (cause
+    ``shutdown``) and still answered. When the peer has gone, its calls are cancelled (cause ``disconnect``). When
+    cancelled itself, what is being written gets `FLUSH_SECONDS` to leave.
+
+    Args:
+        server: Finds the `Exchange` of a request in its context.
+        channel: Of messages, as `carmy_wire.driver` describes it.
+        stopped: Set when every execution has ended at shutdown.
+        drain_seconds: For requests that were accepted before the end of input.
+        write_seconds: For one message to leave; infinite for a peer that may take its time.
+    """
+    await _Connection(channel, stopped, drain_seconds, write_seconds).run(server)
+
+
+class _Connection:
+    def __init__(
+        self, channel: trio.abc.Channel[bytes], stopped: trio.Event, drain_seconds: float, write_seconds: float
+    ) -> None:
+        self._channel = channel
+        self._stopped = stopped
+        self._drain_seconds = drain_seconds
+        self._write_seconds = write_seconds
+        self._out = Outgoing()
+        self._accepted: dict[Id, Exchange] = {}
+        self._idle = trio.Event()
+        self._reading = trio.CancelScope()
+        self._serving = trio.CancelScope()
+        self._writing = trio.CancelScope(shield=True)
+        self._ended = False
+
+    async def run(self, server: Server[Any]) -> None:
+        async with trio.open_nursery() as background:
+            background.start_soon(self._write)
+            flush = FLUSH_SECONDS
+            try:
+                with self._serving:
+                    async with trio.open_nursery() as watch:
+                        watch.start_soon(self._watch_stop)
+                        await server.run(_Incoming(self), _Sent(self), server.create_initialization_options())
+                        watch.cancel_scope.cancel()
+                if not self._stopped.is_set():
+                    flush = max(flush, self._drain_seconds)
+            finally:
+                self._out.close()
+                self._flush_within(flush)
+
+    def _flush_within(self, seconds: float) -> None:
+        self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
+
+    async def _watch_stop(self) -> None:
+        await self._stopped.wait()
+        self._reading.cancel()
+        self._flush_within(FLUSH_SECONDS)
+
+    async def _write(self) -> None:
+        """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
+        try:
+            with self._writing:
+                await self._out.write_to(self._channel, self._write_seconds)
+                return
+        except trio.TooSlowError:
+            log.warning("a client took no message for %g s and is cut off", self._write_seconds)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it has gone, which is its right
+        self._lose()
+
+    def _lose(self) -> None:
+        """Nobody takes an answer any more, so nothing needs to run."""
+        self._out.clear()
+        for exchange in self._accepted.values():
+            exchange.stop(Cause.DISCONNECT)
+        self._serving.cancel()
+
+    async def next_message(self) -> SessionMessage | None:
+        """The next message for the SDK; None when there will be none and everything has been answered."""
+        while not self._ended:
+            data: bytes | None = None
+            try:
+                with trio.CancelScope() as self._reading:
+                    if not self._stopped.is_set():
+                        data = await self._channel.receive()
+            except trio.EndOfChannel:
+                self._ended = True
+                await self._finish()
+                break
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._lose()
+                break
+            if data is None:  # the engine has stopped; the writer gives up in time, and those who wait for it with it
+                self._ended = True
+                await self._wait_idle()
+                break
+            message = await self._accept(data)
+            if message is not None:
+                return message
+        return None
+
+    async def _accept(self, data: bytes) -> SessionMessage | None:
+        """A message for the SDK. What cannot be one is answered here."""
+        try:
+            message, exchange = read(data)
+        except MessageError as error:
+            await self._reply(error.reply)
+            return None
+        if not isinstance(message, JSONRPCRequest):
+            return SessionMessage(message)
+        request_id = message.id
+        if request_id in self._accepted:
+            # Not under its id: that answer would be taken for the first one's.
+            twice = invalid_request(f"a request with the id {request_id!r} is still being handled")
+            await self._reply(error_reply(None, types.INVALID_REQUEST, twice))
+            return None
+        self._accepted[request_id] = exchange
+
+        async def unanswered() -> None:
+            self._settle(request_id)
+
+        return SessionMessage(
+            message, ServerMessageMetadata(request_context=exchange, on_request_unanswered=unanswered)
+        )
+
+    async def _reply(self, data: bytes) -> None:
+        with contextlib.suppress(trio.ClosedResourceError):  # there is nobody to tell
+            await self._out.wait_room(len(data))
+            self._out.put(data)
+
+    async def send(self, message: JSONRPCMessage) -> None:
+        """Queue a message of the SDK's. Whatever becomes of an answer, its request is over."""
+        try:
+            data = write(message)
+            await self._out.wait_room(len(data))
+            self._out.put(data)
+        except trio.ClosedResourceError:
+            raise anyio.ClosedResourceError from None
+        finally:
+            if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                self._settle(message.id)
+
+    def _settle(self, request_id: Id) -> None:
+        self._accepted.pop(request_id, None)
+        self._idle.set()
+
+    async def _finish(self) -> None:
+        """Let accepted requests be answered, for a while; then cancel them, and let them answer that."""
+        with trio.move_on_after(self._drain_seconds):
+            await self._wait_idle()
+            return
+        for exchange in tuple(self._accepted.values()):
+            exchange.stop(Cause.SHUTDOWN)
+        with trio.move_on_after(CLOSING_SECONDS):
+            await self._wait_idle()
+
+    async def _wait_idle(self) -> None:
+        while self._accepted:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+
+class _Stream:
+    """What the SDK's two kinds of streams have in common. The connection outlives them, so there is nothing to close."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        return None
+
+
+class _Incoming(_Stream):
+    """The SDK's view of what comes in."""
+
+    async def receive(self) -> SessionMessage | Exception:
+        message = await self._connection.next_message()
+        if message is None:
+            raise anyio.EndOfStream
+        return message
+
+    def __aiter__(self) -> _Incoming:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        message = await self._connection.next_message()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def __aenter__(self) -> _Incoming:
+        return self
+
+
+class _Sent(_Stream):
+    """The SDK's view of what goes out."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._connection.send(item.message)
+
+    async def __aenter__(self) -> _Sent:
+        return self

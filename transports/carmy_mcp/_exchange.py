@@ -1,0 +1,64 @@
+"""One request on its way: what its transport knows beyond what the SDK hands on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import trio
+
+from carmy_engine import BoundEngine, Cause, ExecutionRequest
+from carmy_engine.codec import invalid_request
+
+REQUEST_ID = "carmy/request_id"
+"""In a call's ``_meta``: the idempotency identity."""
+
+TIMEOUT_MS = "carmy/timeout_ms"
+"""In a call's ``_meta``: most milliseconds to take."""
+
+EXECUTION_META = "carmy/execution_meta"
+"""In a call's ``_meta``: true asks for the execution's id and status on success as well."""
+
+
+class Exchange:
+    """One request, from its acceptance until it is answered or given up.
+
+    Attributes:
+        arguments: Of a call, as they were sent; None when there were none.
+        scope: Round its execution, for `stop` alone: a caller that cancels its request makes the SDK cancel its handler.
+        executor: Its own, so that its execution can be told from others; None as long as it has none.
+    """
+
+    __slots__ = ("arguments", "executor", "scope")
+
+    def __init__(self, arguments: msgspec.Raw | None = None) -> None:
+        self.arguments = arguments
+        self.scope = trio.CancelScope()
+        self.executor: BoundEngine | None = None
+
+    def stop(self, cause: Cause) -> None:
+        """End its execution for another reason than the caller's will, so that it is answered, if anybody still listens."""
+        executor = self.executor
+        ids = () if executor is None else executor.running()  # one, as soon as the engine has admitted it
+        if executor is None or not any(executor.cancel(id_, cause) for id_ in ids):
+            self.scope.cancel()  # the engine has not admitted it yet: nothing has run, and nothing will
+
+
+def request_of(tool: str, exchange: Exchange, meta: Mapping[str, Any]) -> ExecutionRequest:
+    """The request in a call.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``: something of ours in ``_meta`` is not what it must be.
+    """
+    request_id, timeout_ms = meta.get(REQUEST_ID), meta.get(TIMEOUT_MS)
+    if request_id is not None and not isinstance(request_id, str):
+        raise invalid_request(f'_meta["{REQUEST_ID}"] must be a string')
+    if timeout_ms is not None and (
+        isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not 0 < timeout_ms < math.inf
+    ):
+        raise invalid_request(f'_meta["{TIMEOUT_MS}"] must be a positive number of milliseconds')
+    if not isinstance(meta.get(EXECUTION_META, False), bool):
+        raise invalid_request(f'_meta["{EXECUTION_META}"] must be true or false')
+    return ExecutionRequest(tool=tool, arguments=exchange.arguments, request_id=request_id, timeout_ms=timeout_ms)

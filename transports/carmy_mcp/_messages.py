@@ -1,0 +1,168 @@
+"""JSON-RPC messages: bytes to what the SDK takes, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import mcp_types as types
+import msgspec
+from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from carmy_engine import AgentError
+from carmy_engine.codec import check_json, decode, duplicate_key, invalid_request
+from carmy_wire.protocol import MAX_MESSAGE_BYTES
+from carmy_wire.protocol._codec import one_line
+
+from ._exchange import Exchange
+from ._results import error_data
+
+Id = str | int
+
+_NO_ARGUMENTS: dict[str, Any] = {}
+
+
+class MessageError(Exception):
+    """Not a message that anybody could act on. Holds the one answer that it gets.
+
+    Attributes:
+        reply: Its bytes.
+    """
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__()
+        self.reply = reply
+
+
+class _Message(msgspec.Struct):
+    """Any message. Members that we do not know are left to newer versions of the protocol."""
+
+    jsonrpc: Literal["2.0"]
+    id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    error: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Probe(msgspec.Struct):
+    """As much of a bad message as an answer needs."""
+
+    id: Any = None
+
+
+_message = msgspec.json.Decoder(_Message)
+_params = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_probe = msgspec.json.Decoder(_Probe)
+
+
+def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
+    """One message, and what is to be known of it while it is handled.
+
+    The arguments of a call are not read here: they go on as they were sent, so that they mean the same on every transport.
+
+    Raises:
+        MessageError: It is none.
+    """
+    if len(data) > MAX_MESSAGE_BYTES:
+        error = AgentError.standard(
+            "PAYLOAD_TOO_LARGE",
+            f"the message is larger than {MAX_MESSAGE_BYTES} bytes and was skipped",
+            details={"max_message_bytes": MAX_MESSAGE_BYTES},
+        )
+        raise MessageError(error_reply(None, types.INVALID_REQUEST, error))
+    try:
+        check_json(data)
+        found: _Message = decode(data, decoder=_message)
+        if data.count(b'"id"') > 1 or data.count(b'"method"') > 1 or data.count(b'"params"') > 1 or b"\\u" in data:
+            # Only then can a member be there twice: an escape may spell a name, and a second name may be a value.
+            twice = duplicate_key(data)
+            if twice is not None:
+                raise invalid_request(f"the member '{twice}' is there twice")
+        return _understood(found)
+    except AgentError as error:
+        raise MessageError(error_reply(_read_id(data), _code_for(data), error)) from None
+
+
+def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
+    if found.method is not msgspec.UNSET:
+        fields: dict[str, Any] = {"jsonrpc": "2.0", "method": found.method}
+        exchange = Exchange()
+        if found.params is not msgspec.UNSET and bytes(found.params) != b"null":
+            fields["params"] = _read_params(found.method, found.params, exchange)
+        if found.id is msgspec.UNSET:
+            return JSONRPCNotification.model_construct(**fields), exchange
+        if found.id is None:
+            raise invalid_request("'id' must be a string or an integer")
+        return JSONRPCRequest.model_construct(id=found.id, **fields), exchange
+    if isinstance(found.id, msgspec.UnsetType):
+        raise invalid_request("it has neither 'method' nor 'id'")
+    if found.result is not msgspec.UNSET and found.id is not None:
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=found.id, result=found.result), Exchange()
+    if found.error is not msgspec.UNSET:
+        error = types.ErrorData.model_construct(
+            code=_integer(found.error.get("code")),
+            message=str(found.error.get("message", "")),
+            data=found.error.get("data"),
+        )
+        return JSONRPCError.model_construct(jsonrpc="2.0", id=found.id, error=error), Exchange()
+    raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
+
+
+def _read_params(method: str, params: msgspec.Raw, exchange: Exchange) -> dict[str, Any]:
+    raw: dict[str, msgspec.Raw] = decode(bytes(params), decoder=_params)
+    if method == "tools/call" and "arguments" in raw:
+        # A copy: the other would keep the whole message.
+        exchange.arguments = raw.pop("arguments").copy()
+    values = {name: msgspec.json.decode(value) for name, value in raw.items()}
+    if exchange.arguments is not None:
+        values["arguments"] = _NO_ARGUMENTS
+    return values
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _code_for(data: bytes) -> int:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return types.PARSE_ERROR
+    return types.INVALID_REQUEST
+
+
+def _read_id(data: bytes) -> Id | None:
+    """The id of a bad message; None when it has none that could be told."""
+    try:
+        found = _probe.decode(data).id
+        if isinstance(found, bool) or not isinstance(found, str | int) or duplicate_key(data) == "id":
+            return None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
+        return None
+    return found
+
+
+def error_reply(request_id: Id | None, code: int, error: AgentError) -> bytes:
+    """The bytes of an error that answers a message which never got as far as the SDK."""
+    body = {
+        "jsonrpc": "2.0",
+        "id": request_id,
+        "error": {"code": code, "message": error.message, "data": error_data(error.info)},
+    }
+    return one_line(msgspec.json.encode(body))
+
+
+def write(message: JSONRPCMessage) -> bytes:
+    """The bytes of a message, on one line."""
+    body: dict[str, Any] = {"jsonrpc": "2.0"}
+    if not isinstance(message, JSONRPCNotification):
+        body["id"] = message.id
+    if isinstance(message, JSONRPCRequest | JSONRPCNotification):
+        body["method"] = message.method
+        if message.params is not None:
+            body["params"] = message.params
+    elif isinstance(message, JSONRPCResponse):
+        body["result"] = message.result
+    else:
+        body["error"] = message.error.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return one_line(msgspec.json.encode(body))

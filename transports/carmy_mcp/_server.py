@@ -1,0 +1,164 @@
+"""The SDK's low-level server in front of an executor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from carmy_engine import (
+    AgentError,
+    BoundEngine,
+    ExecutionCompleted,
+    ExecutionRequest,
+    ExecutionResult,
+    ToolProgress,
+    __version__,
+)
+from carmy_engine._crash import as_agent_error
+from carmy_engine._ids import new_execution_id
+
+from ._exchange import EXECUTION_META, Exchange, request_of
+from ._listing import StaleCursorError, is_wrapped, page_of
+from ._results import call_result, error_data, refusal
+
+log = logging.getLogger("carmy_mcp")
+
+LIST_TTL_MS = 60_000
+"""How long a client may keep a list of tools. It changes only with the server's start, or with the caller's rights."""
+
+Context = ServerRequestContext[Any, Any]
+
+
+def make_server(
+    name: str, executor_of: Callable[[Context], BoundEngine], exchange_of: Callable[[Context], Exchange]
+) -> Server[Any]:
+    """A server that lists and calls what executors have.
+
+    Args:
+        name: The server's name.
+        executor_of: The executor of whoever sent a request.
+        exchange_of: What the transport knows of a request.
+    """
+    handlers = _Handlers(executor_of, exchange_of)
+    server: Server[Any] = Server(
+        name,
+        version=__version__,
+        cache_hints={"tools/list": CacheHint(ttl_ms=LIST_TTL_MS, scope="private")},
+        # Both give the JSON that they mean. The SDK takes that as well as its models, and checks it in the same way.
+        on_list_tools=handlers.list_tools,  # type: ignore[arg-type] # as above
+        on_call_tool=handlers.call_tool,  # type: ignore[arg-type] # as above
+    )
+    # In the place of the SDK's own, which writes the messages of errors into spans.
+    server.middleware[:] = [guard]
+    return server
+
+
+async def guard(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Round every message: whatever goes wrong, the client gets no text of an exception.
+
+    Raises:
+        MCPError: What the client is told.
+        ValidationError: The client's message is malformed, which the SDK says in words that repeat nothing of it.
+    """
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+        told, _ = as_agent_error(error, "the request", expose=False)
+        raise MCPError(code=types.INTERNAL_ERROR, message=told.message, data=error_data(told.info)) from None
+
+
+class _Handlers:
+    def __init__(
+        self, executor_of: Callable[[Context], BoundEngine], exchange_of: Callable[[Context], Exchange]
+    ) -> None:
+        self._executor_of = executor_of
+        self._exchange_of = exchange_of
+        self._wrapped: dict[str, bool] = {}
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
+        """A page of the tools that the caller may use."""
+        catalog = await self._executor_of(context).catalog()
+        try:
+            tools, following = page_of(catalog, None if params is None else params.cursor)
+        except StaleCursorError:
+            raise MCPError(
+                code=types.INVALID_PARAMS, message="the cursor is not valid, or no longer: list again from the start"
+            ) from None
+        page: dict[str, Any] = {"tools": tools, "resultType": "complete"}
+        if following is not None:
+            page["nextCursor"] = following
+        return page
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """One execution, and its answer."""
+        exchange = self._exchange_of(context)
+        executor = exchange.executor = self._executor_of(context).bind()
+        meta = _meta_of(context)
+        try:
+            request = request_of(params.name, exchange, meta)
+        except AgentError as error:
+            return refusal(error.info)
+        result: ExecutionResult | None = None
+        with exchange.scope:
+            if _wants_progress(meta):
+                result = await _stream(context, executor, request)
+            else:
+                result = await executor.execute(request)
+        if result is None:
+            left = AgentError.standard("CANCELLED", f"{params.name} was cancelled before it was started")
+            result = ExecutionResult(execution_id=new_execution_id(), error=left.info)
+        if result.error is not None and result.error.code == "TOOL_NOT_FOUND" and not await _has(executor, params.name):
+            raise MCPError(code=types.INVALID_PARAMS, message=result.error.message, data=error_data(result.error))
+        wrapped = result.error is None and await self._is_wrapped(executor, params.name)
+        return call_result(result, wrapped=wrapped, asked=meta.get(EXECUTION_META, False))
+
+    async def _is_wrapped(self, executor: BoundEngine, name: str) -> bool:
+        """Whether this tool's outputs are sent inside an object. It never changes while an engine runs."""
+        known = self._wrapped.get(name)
+        if known is None:
+            self._wrapped.update((spec.name, is_wrapped(spec)) for spec in (await executor.catalog()).tools)
+            # Who may call a tool has it in the catalog, unless a policy has changed its mind during the call.
+            known = self._wrapped.get(name, True)
+        return known
+
+
+async def _has(executor: BoundEngine, name: str) -> bool:
+    return any(spec.name == name for spec in (await executor.catalog()).tools)
+
+
+async def _stream(context: Context, executor: BoundEngine, request: ExecutionRequest) -> ExecutionResult:
+    """Run it, and pass its reports on. They rise, as the protocol demands: one that does not is left out."""
+    result: ExecutionResult | None = None
+    highest: float | None = None
+    async with executor.stream(request) as events:
+        async for event in events:
+            if isinstance(event, ExecutionCompleted):
+                result = event.result
+                continue
+            progress = event.progress if isinstance(event, ToolProgress) else None
+            if progress is not None and (highest is None or progress > highest):
+                assert isinstance(event, ToolProgress)
+                highest = progress
+                await context.session.report_progress(progress, event.total, event.message)
+    assert result is not None  # the last event always comes
+    return result
+
+
+def _meta_of(context: Context) -> Mapping[str, Any]:
+    """The call's ``_meta`` as it was sent; the SDK has checked that it is an object, if there is one."""
+    return (context.params or {}).get("_meta") or {}
+
+
+def _wants_progress(meta: Mapping[str, Any]) -> bool:
+    token = meta.get("progressToken")
+    return isinstance(token, str | int) and not isinstance(token, bool)

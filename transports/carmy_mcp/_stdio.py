@@ -1,0 +1,69 @@
+"""Serves an engine to the MCP client that started this process."""
+
+from __future__ import annotations
+
+import trio
+
+from carmy_engine import BoundEngine, Engine
+from carmy_stdio import claim
+from carmy_stdio._channel import LineChannel
+from carmy_stdio._server import _end_children, _watch
+from carmy_stdio._threads import ThreadReader, ThreadWriter
+from carmy_wire.protocol import MAX_MESSAGE_BYTES
+
+from ._connection import serve_connection
+from ._exchange import Exchange
+from ._server import Context, make_server
+
+
+class _Mcp:
+    """The transport. An object, because the command has to `prepare` it before it loads what it serves."""
+
+    def prepare(self) -> None:
+        """Take standard input and output; see `carmy_stdio.claim`."""
+        claim()
+
+    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the process that started this one, until the input ends.
+
+        The caller has no principal and no permissions: whoever could start this process needs no further proof, and gets
+        no further rights. Requests that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads
+        the output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
+
+        Args:
+            engine: An open engine.
+            task_status: Started with a line for people.
+
+        Raises:
+            ConfigurationError: Standard output is closed.
+        """
+        descriptors = claim()
+        reader = ThreadReader(descriptors.input)
+        writer = ThreadWriter(descriptors.output, descriptors.turns)
+        channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
+        caller = engine.bind(transport="mcp")
+
+        def executor_of(_: Context) -> BoundEngine:
+            return caller
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
+            task_status.started("mcp ready")
+            await serve_connection(
+                make_server(engine.name, executor_of, _exchange_of),
+                channel,
+                stopped=engine.stopped,
+                drain_seconds=engine.settings.drain_timeout_secs,
+            )
+            nursery.cancel_scope.cancel()
+        if engine.statistics().stuck_threads:
+            _end_children()
+
+
+serve = _Mcp()
+"""The transport; see `_Mcp.__call__`."""
+
+
+def _exchange_of(context: Context) -> Exchange:
+    assert isinstance(context.request, Exchange)  # the connection has put it there
+    return context.request
