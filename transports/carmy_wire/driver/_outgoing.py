@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -124,13 +126,17 @@ class Outgoing:
             trio.BrokenResourceError: The peer has gone.
         """
         send_batch: Callable[[Sequence[bytes]], Awaitable[None]] | None = getattr(channel, "send_batch", None)
+        # A scope costs as much as writing a short message.
+        limit: Callable[[], AbstractContextManager[object]] = (
+            nullcontext if math.isinf(seconds) else partial(trio.fail_after, seconds)
+        )
         while messages := await self.take():
             if send_batch is not None:
-                with trio.fail_after(seconds):
+                with limit():
                     await send_batch(messages)
             else:
                 for message in messages:
-                    with trio.fail_after(seconds):
+                    with limit():
                         await channel.send(message)
 
     def close(self) -> None:
