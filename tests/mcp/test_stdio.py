@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
 import trio
+import trio.testing
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -64,6 +66,30 @@ async def test_a_client_that_is_gone(noisy: Path, tmp_path: Path) -> None:
         await found.send(request(2, "ping"))
         assert await found.exit_code() == 0
         assert not is_there(tmp_path / "held")
+
+
+async def test_being_told_to_end(noisy: Path, tmp_path: Path) -> None:
+    """At SIGTERM what still runs after the drain limit is answered that the server shuts down, and the process exits with 0."""
+    env = os.environ | {"CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
+    async with session(noisy, env=env) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
+        found.process.send_signal(signal.SIGTERM)
+        (answer,) = await found.rest()
+        assert answer["result"]["_meta"]["carmy/error"]["code"] == "SHUTTING_DOWN"
+        assert await found.exit_code() == 0
+
+
+async def test_a_reader_that_is_slow(noisy: Path) -> None:
+    """Answers that nobody reads yet wait, however many bytes they have together, and all of them come."""
+    text = "x" * 500_000
+    async with session(noisy) as found:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(found.send, *(call(number, "echo", text=text) for number in range(20)))
+            await trio.testing.wait_all_tasks_blocked(0.3)
+            answers = [await found.receive() for _ in range(20)]
+        assert {answer["id"] for answer in answers} == set(range(20))
+        assert all(answer["result"]["structuredContent"] == {"result": text} for answer in answers)
 
 
 async def test_garbage(noisy: Path) -> None:
