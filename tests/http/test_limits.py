@@ -7,7 +7,7 @@ import trio
 
 from carmy_http import _connection
 from tests.http.tools import echo, sleep
-from tests.support.http import Running, render, serving
+from tests.support.http import Running, front_end, render, serving
 
 START = b"POST /agent/execute HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
@@ -124,7 +124,7 @@ async def test_a_small_unread_body_does_not_cost_the_connection() -> None:
 
 
 async def test_connections_beyond_the_limit_wait() -> None:
-    """More connections than allowed are not refused: they are served when another one has ended."""
+    """More connections than allowed wait for another one to end; the native front end answers health at once."""
     async with (
         serving(echo, http={"max_connections": 2}) as server,
         server.client() as first,
@@ -134,12 +134,33 @@ async def test_connections_beyond_the_limit_wait() -> None:
         with trio.fail_after(10):
             await first.request("GET", "/health")
             await second.request("GET", "/health")
-            await third.send(render("GET", "/health"))
-            with trio.move_on_after(0.1):
-                await third.answer()
-                pytest.fail("served beyond the limit")
-            await first.stream.aclose()
+            await third.send(render("GET", "/agent/tools" if front_end.get() == "hypercorn" else "/health"))
+            if front_end.get() == "hypercorn":
+                with trio.move_on_after(0.1):
+                    await third.answer()
+                    pytest.fail("served beyond the limit")
+                await first.stream.aclose()
             assert (await third.answer()).status == 200
+            if front_end.get() == "native":
+                assert await third.is_closed()
+
+
+async def test_health_has_a_reserve() -> None:
+    """The native front end answers health beyond the limit of connections, and refuses the rest until there is room."""
+    if front_end.get() == "hypercorn":
+        return
+    async with serving(echo, http={"max_connections": 1}) as server:
+        with trio.fail_after(10):
+            async with server.client() as only:
+                assert (await only.call("echo")).status == 200
+                assert (await server.get("/health")).status == 200
+                assert (await server.get("/ready")).status == 200
+                refused = await server.call("echo")
+                assert (refused.status, refused.code, refused.headers["connection"]) == (503, "OVERLOADED", "close")
+                assert refused.headers["retry-after"] == "1"
+                assert (await only.call("echo")).status == 200
+            while (await server.call("echo")).status == 503:
+                await trio.lowlevel.checkpoint()
 
 
 async def test_a_flood_behind_a_request_is_cut_off() -> None:

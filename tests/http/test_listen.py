@@ -5,14 +5,11 @@ from __future__ import annotations
 import socket
 
 import pytest
-import trio
 
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
-from carmy_engine._engine import open_engine
-from carmy_engine._settings import HttpSettings, Settings
+from carmy_engine._settings import Settings
 from carmy_engine.errors import ConfigurationError
-from carmy_http import serve
 from carmy_http._server import address_of, open_listeners, watch_link
 from tests.http.tools import echo
 from tests.support.http import serving
@@ -73,11 +70,3 @@ async def test_an_address_in_use() -> None:
     async with serving(echo) as server:
         with pytest.raises(ConfigurationError, match="choose another"):
             await open_listeners(Settings(address=f"127.0.0.1:{server.port}"), authenticated=False)
-
-
-async def test_the_native_front_end_is_not_there() -> None:
-    """Asking for the other front end says that this version has none."""
-    settings = Settings(address="127.0.0.1:0", http=HttpSettings(server="native"))
-    async with open_engine(tools=[], settings=settings) as engine:
-        with pytest.raises(ConfigurationError, match="native"):
-            await serve(engine, task_status=trio.TASK_STATUS_IGNORED)

@@ -7,7 +7,8 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple
 
 import trio
 
@@ -17,6 +18,9 @@ from carmy_engine._engine import Engine, open_engine
 from carmy_engine._settings import HttpSettings, Settings
 
 JSON = "application/json"
+
+front_end: ContextVar[Literal["hypercorn", "native"]] = ContextVar("front_end", default="hypercorn")
+"""Which front end `serving` serves with, unless it is told."""
 
 
 class Answer(NamedTuple):
@@ -163,7 +167,8 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """An engine with these tools, served on a free port of loopback until the block ends."""
     merged = Settings(
-        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {}))
+        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})},
+        http=HttpSettings(**{"server": front_end.get(), **(http or {})}),
     )
     async with (
         open_engine(tools=[compile_tool(function, {}) for function in tools], settings=merged, **engine) as opened,

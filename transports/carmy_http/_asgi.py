@@ -15,7 +15,7 @@ from carmy_engine.errors import AgentError
 
 from ._endpoints import Endpoints
 from ._errors import error_body, log
-from ._message import JSON_TYPE, NO_STORE, Disconnected, Request, Response
+from ._message import JSON_TYPE, NO_STORE, Disconnected, Request, Response, split_path
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -80,14 +80,7 @@ class AsgiRequest(Request):
     __slots__ = ("_ended", "_receive", "direct")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        path: str = scope["path"]
-        authority: bytes | None = None
-        if not path.startswith("/") and "://" in path:
-            # Absolute form: hypercorn passes the whole target as the path.
-            _, _, rest = path.partition("://")
-            name, slash, path = rest.partition("/")
-            path = slash + path
-            authority = name.encode("latin-1", "replace")
+        path, authority = split_path(scope["path"])  # hypercorn passes a target in absolute form as the path
         root: str = scope.get("root_path", "").rstrip("/")
         if root and path.startswith(root + "/"):
             path = path[len(root) :]

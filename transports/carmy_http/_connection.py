@@ -26,6 +26,9 @@ LINGER_SECONDS = 2.0
 MAX_LINGER_BYTES = 8 * 1024 * 1024
 """Discarded after the last answer. A client that still sends after so much gets its reset."""
 
+MAX_PIPELINED_BYTES = 64 * 1024
+"""Sent behind a request that is still being answered. More is not pipelining but a flood."""
+
 _READ_BYTES = 64 * 1024
 
 

@@ -15,6 +15,9 @@ MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADER_LINES = 128
 """Header lines of one request; each costs a parser far more than its bytes."""
 
+MAX_BODY_CHUNKS = 16 * 1024
+"""Of one request. Each costs a parser far more than its bytes: a million of them would hold the event loop for seconds."""
+
 END_OF_HEAD = b"\r\n\r\n"
 
 _SUSPICIOUS = re.compile(

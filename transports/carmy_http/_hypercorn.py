@@ -16,9 +16,7 @@ the cases that used to end the process.
 
 from __future__ import annotations
 
-import email.utils
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -35,20 +33,15 @@ from hypercorn.typing import ConnectionState
 from carmy_engine.codec import invalid_request
 
 from ._asgi import DIRECT, AsgiApplication, Message
-from ._connection import Connection
+from ._connection import MAX_PIPELINED_BYTES, Connection
+from ._date import http_date
 from ._errors import error_body
-from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
+from ._framing import END_OF_HEAD, MAX_BODY_CHUNKS, FramingError, check_head, check_incomplete_head
 from ._inbox import Inbox
 from ._message import HeaderList
 from ._message import Response as Answer
 
 log = logging.getLogger("carmy_http")
-
-MAX_PIPELINED_BYTES = 64 * 1024
-"""Sent behind a request that is still being answered. More is not pipelining but a flood."""
-
-MAX_BODY_CHUNKS = 16 * 1024
-"""Of one request. Each costs the parser far more than its bytes: a million of them would hold the event loop for seconds."""
 
 
 _ANSWER = h11.Response(status_code=200, headers=[("content-length", "0")])
@@ -233,7 +226,7 @@ class Protocol(H11Protocol):
             await self._link.write(
                 b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n%b"
                 b"date: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-                % (status, self._extra, _date(), len(body), body)
+                % (status, self._extra, http_date(), len(body), body)
             )
         await self._close_stream()
         self._link.finish()
@@ -245,7 +238,7 @@ class Protocol(H11Protocol):
         elif self._refused:
             return
         elif isinstance(event, Response):
-            headers = [*event.headers, (b"date", _date())]
+            headers = [*event.headers, (b"date", http_date())]
             if self._link.is_draining() or self.connection.their_state is h11.SEND_BODY:
                 # The rest of this body will not be read, or the server is going away.
                 headers.append((b"connection", b"close"))
@@ -270,7 +263,7 @@ class Protocol(H11Protocol):
         self._encode(_END)
         lines = [b"HTTP/1.1 %d \r\n" % answer.status]
         lines += [b"%b: %b\r\n" % header for header in answer.headers]
-        lines.append(b"date: %b\r\n" % _date())
+        lines.append(b"date: %b\r\n" % http_date())
         lines.append(b"connection: close\r\n\r\n" if b"close" in told else b"\r\n")
         if not head:
             lines.append(answer.body)
@@ -349,15 +342,3 @@ def _config() -> Config:
     config.errorlog = log
     config.include_server_header = False
     return config
-
-
-_last_date = (0, b"")
-
-
-def _date() -> bytes:
-    """The value of ``Date``, made once a second."""
-    global _last_date  # noqa: PLW0603 - a cache of one entry
-    now = int(time.time())
-    if _last_date[0] != now:
-        _last_date = (now, email.utils.formatdate(now, usegmt=True).encode())
-    return _last_date[1]

@@ -20,6 +20,15 @@ JSON_TYPE = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
 
 
+def split_path(path: str) -> tuple[str, bytes | None]:
+    """The path of a request's target, and the authority if the target is in absolute form (``GET http://host/path``)."""
+    if path.startswith("/") or "://" not in path:
+        return path, None
+    _, _, rest = path.partition("://")
+    name, slash, path = rest.partition("/")
+    return slash + path, name.encode("latin-1", "replace")
+
+
 class Disconnected(Exception):  # noqa: N818 - a signal, like trio.EndOfChannel
     """The client has gone: there is nobody to answer."""
 

@@ -19,6 +19,7 @@ from carmy_engine.errors import ConfigurationError
 from ._asgi import application
 from ._guard import SECURITY_HEADERS
 from ._hypercorn import connector
+from ._native_connector import NativeConnector
 
 log = logging.getLogger("carmy_http")
 
@@ -34,6 +35,9 @@ a router), the kernel would go on buffering heartbeats for a quarter of an hour,
 
 PROBE_SECONDS = 15
 """Silence after which the client's machine is asked for a sign of life."""
+
+RESERVED_CONNECTIONS = 8
+"""Beyond the limit, where the front end can tell questions about health from the rest. Each is over at once."""
 
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -64,18 +68,19 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
     settings = engine.settings
-    if settings.http.server == "native":
-        raise ConfigurationError("http.server = 'native': that front end is not part of this version; use 'hypercorn'")
-    connect = connector(
-        application(engine),
-        settings.http.header_timeout_secs,
-        engine.stopping.is_set,
-        SECURITY_HEADERS if settings.http.security_headers else (),
-    )
+    always = SECURITY_HEADERS if settings.http.security_headers else ()
+    native = NativeConnector(engine, always) if settings.http.server == "native" else None
+    if native is None:
+        plain = connector(application(engine), settings.http.header_timeout_secs, engine.stopping.is_set, always)
+        server = Server(plain, settings.http.max_connections)
+    else:
+        server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
-    server = Server(connect, settings.http.max_connections)
     line = f"http listening on http://{address_of(listeners[0])}"
-    await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
+    async with contextlib.AsyncExitStack() as keeping:
+        if native is not None:
+            await keeping.enter_async_context(native.kept())
+        await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 
 
 async def open_listeners(settings: Settings, *, authenticated: bool) -> list[trio.SocketListener]:
@@ -163,11 +168,19 @@ class Server:
     Args:
         connect: Makes a connection of an accepted stream.
         max_connections: More than these wait in the kernel's backlog.
+        reserve: Makes the few more connections that are accepted all the same (`RESERVED_CONNECTIONS`); None for no more.
     """
 
-    def __init__(self, connect: Callable[[trio.SocketStream], _Served], max_connections: int) -> None:
+    def __init__(
+        self,
+        connect: Callable[[trio.SocketStream], _Served],
+        max_connections: int,
+        reserve: Callable[[trio.SocketStream], _Served] | None = None,
+    ) -> None:
         self._connect = connect
-        self._slots = trio.Semaphore(max_connections)
+        self._reserve = reserve
+        self._max = max_connections
+        self._slots = trio.Semaphore(max_connections + (0 if reserve is None else RESERVED_CONNECTIONS))
         self._connections: set[_Served] = set()
         self._draining = False
 
@@ -217,7 +230,8 @@ class Server:
         try:
             with contextlib.suppress(OSError):  # it has been reset already, as reading will find
                 watch_link(stream.socket)
-            connection = self._connect(stream)
+            is_full = len(self._connections) >= self._max
+            connection = self._reserve(stream) if is_full and self._reserve is not None else self._connect(stream)
             self._connections.add(connection)
             if self._draining:
                 connection.drain()  # it was accepted in the last moment

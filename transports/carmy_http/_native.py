@@ -1,0 +1,382 @@
+"""The native front end: HTTP/1.1 on trio's sockets, for our own endpoints and nothing else.
+
+One task for each connection reads a request, has it answered and writes the answer: one parse, one send, and no task,
+timer, channel or scope for each request. What a request needs only when it takes longer is begun only then, by the
+`Keeper`: a task that reads on, which notices the client's end and what is pipelined.
+
+The rules are those of the other front end: heads pass `_framing` first, bodies are read by `_native_body`, every write has
+a time limit, and a connection's failure is its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import math
+import socket
+from typing import Protocol
+
+import trio
+
+from . import _connection
+from ._connection import MAX_PIPELINED_BYTES
+from ._endpoints import Endpoints, route_of
+from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
+from ._message import Answer, Disconnected, Response, StreamResponse
+from ._native_answer import no_room, refusal, stream_head, whole
+from ._native_body import Body
+from ._native_head import Head, read_head
+from ._native_keeper import Keeper
+from ._native_request import NativeRequest, Watched
+from ._native_socket import READ_BYTES, linger, send_all
+
+log = logging.getLogger("carmy_http")
+
+QUICK_SECONDS = 0.005
+"""A call that is over by then needs nobody to notice that its client has gone."""
+
+RESERVED_HEADER_SECONDS = 1.0
+"""For a head on a connection beyond the limit. Such connections are few, and there for quick questions about health."""
+
+
+class _End(enum.Enum):
+    """Why a connection's scope was cancelled."""
+
+    LATE = enum.auto()
+    GONE = enum.auto()
+    DRAINED = enum.auto()
+
+
+class _Refused(Disconnected):
+    """A body that is no valid HTTP: for the connection, and not for the endpoints."""
+
+    def __init__(self, error: FramingError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Surroundings(Protocol):
+    """What a connection knows of its server."""
+
+    def is_draining(self) -> bool:
+        """The next answer of each connection is its last one."""
+        ...
+
+    def is_full(self) -> bool:
+        """There are more connections than the limit allows."""
+        ...
+
+
+class NativeConnection:
+    """One client's connection, from its acceptance to its end.
+
+    Args:
+        stream: The socket. Closed at the end of `run`.
+        endpoints: What answers.
+        keeper: Looks after the connection.
+        around: The server.
+        header_seconds: For the head of a request.
+        extra: Header lines of the answers that the endpoints do not see, to what is no request.
+        reserved: It is beyond the limit of connections, and there for health only.
+
+    Attributes:
+        due: See `Kept`.
+        peer: The client's address, None where there is none.
+        body: Of the present request.
+        watched: The block in which the client's end cancels.
+    """
+
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        endpoints: Endpoints,
+        keeper: Keeper,
+        around: Surroundings,
+        *,
+        header_seconds: float,
+        extra: bytes = b"",
+        reserved: bool = False,
+    ) -> None:
+        # Trio's own socket checks, and then waits, each time; here most operations need no waiting or nothing else.
+        self._socket = socket.socket(fileno=stream.socket.detach())
+        self._socket.setblocking(False)
+        self._endpoints = endpoints
+        self._keeper = keeper
+        self._around = around
+        self._header_seconds = min(header_seconds, RESERVED_HEADER_SECONDS) if reserved else header_seconds
+        self._extra = extra
+        self._reserved = reserved
+        self._scope = trio.CancelScope()
+        self._end: _End | None = None
+        self._buffer = bytearray()
+        self._checked = 0  # of the buffer, by `check_incomplete_head`
+        self._expecting = False
+        self._answering = False
+        self._asked_to_continue = True
+        self._waiting = False  # in the watched block
+        self._watcher: trio.CancelScope | None = None
+        self.peer: str | None = None
+        self.body = Body(0)
+        self.watched = Watched(self)
+        self.due = trio.current_time() + self._header_seconds
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Never raises anything but cancellation and the like.
+
+        Leaves the socket closed, also when cancelled.
+        """
+        self._keeper.add(self)
+        try:
+            name: tuple[object, ...] | str = self._socket.getpeername()
+            self.peer = None if isinstance(name, str) else str(name[0])  # a path for unix sockets
+            last = False
+            with self._scope:
+                last = await self._serve()
+            self.due = math.inf
+            if self._end is _End.LATE and self._buffer:
+                last = await self._send(refusal(408, "the request's head did not arrive in time", self._extra))
+            if last:
+                await linger(self._socket)
+        except OSError:
+            pass  # the client reset the connection
+        except Exception:
+            # The boundary of one connection: a fault of ours must not end the whole server.
+            log.exception("a connection failed")
+        finally:
+            self._keeper.discard(self)
+            self._close()
+
+    def _close(self) -> None:
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+    # Requests, one after the other
+
+    async def _serve(self) -> bool:
+        """Answer requests until an answer is the last one (True), or the client has left."""
+        while True:
+            try:
+                head = await self._next_head()
+                if head is None:
+                    return False
+                self._begin(head)
+                self.body.take(self._buffer)
+                request = NativeRequest(head, self)
+                answer = await self._answer(request)
+            except FramingError as error:
+                return await self._send(refusal(error.status, error.reason, self._extra))
+            except _Refused as refused:
+                return await self._send(refusal(refused.error.status, refused.error.reason, self._extra))
+            except Disconnected:
+                return False
+            # The rest of a body that nobody has waited for will not be read.
+            ends = not head.keep_alive or not self.body.complete or self._reserved or self._around.is_draining()
+            if isinstance(answer, Response):
+                done = await self._send(whole(answer, head, ends=ends))
+            else:
+                done = await self._stream(answer, head, ends=ends)
+            if not done:
+                return False
+            if ends or self._around.is_draining():
+                return True
+            self._finish()
+            if self._buffer:
+                await trio.lowlevel.checkpoint()  # whoever pipelines must not keep others waiting
+
+    async def _answer(self, request: NativeRequest) -> Answer:
+        if self._reserved:
+            route = route_of(request.path)
+            if (route is None or route.open is None) and self._around.is_full():
+                return no_room()
+            self._reserved = self._around.is_full()
+        return await self._endpoints.answer(request)
+
+    async def _next_head(self) -> Head | None:
+        """The next request's head; None when the client has left instead.
+
+        Raises:
+            FramingError: What has come is no request.
+        """
+        buffer = self._buffer
+        while True:
+            while buffer.startswith(b"\r\n"):
+                del buffer[:2]  # RFC 9112, 2.2: some clients send an empty line after a body
+                self._checked = 0
+            end = buffer.find(END_OF_HEAD, max(0, self._checked - len(END_OF_HEAD)))
+            if end >= 0:
+                end += len(END_OF_HEAD)
+                head = _read(bytes(buffer[:end]))
+                del buffer[:end]
+                return head
+            check_incomplete_head(buffer, self._checked)
+            self._checked = len(buffer)
+            if not self._expecting and buffer.strip(b"\r"):  # empty lines buy no time
+                self._expecting = True
+                self._set_due(trio.current_time() + self._header_seconds)
+            data = await self._receive()
+            if not data:
+                return None
+            buffer += data
+
+    def _begin(self, head: Head) -> None:
+        """A head is complete. From here on the endpoints bound the time."""
+        self._answering = True
+        self._checked = 0
+        self._expecting = False
+        self._asked_to_continue = not head.expects_continue
+        self.due = math.inf
+        self.body = Body(head.length)
+
+    def _finish(self) -> None:
+        """A request has been answered, and another one may come."""
+        self._answering = False
+        self._set_due(trio.current_time() + _connection.KEEP_ALIVE_SECONDS)
+
+    async def next_chunk(self) -> bytes:
+        """The next piece of the present body; empty at its end.
+
+        Raises:
+            Disconnected: The client left before the end, or sent what is no body.
+        """
+        body = self.body
+        while not body.pending and not body.complete:
+            if not self._asked_to_continue and not self._buffer:
+                self._asked_to_continue = True
+                if not await self._send(b"HTTP/1.1 100 \r\n\r\n"):
+                    raise Disconnected
+            try:
+                data = await self._receive()
+            except OSError:
+                raise Disconnected from None
+            if not data:
+                raise Disconnected
+            self._buffer += data
+            try:
+                body.take(self._buffer)
+            except FramingError as error:
+                raise _Refused(error) from None
+        return body.read()
+
+    # The socket
+
+    async def _receive(self) -> bytes:
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            if self._end is not None:
+                await trio.lowlevel.checkpoint()  # cancelled in the very moment in which something came
+            try:
+                return self._socket.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
+
+    async def _send(self, data: bytes) -> bool:
+        return await send_all(self._socket, data)
+
+    # Answers
+
+    async def _stream(self, answer: StreamResponse, head: Head, *, ends: bool) -> bool:
+        """Write an answer while it is made. False when it broke off.
+
+        The head waits for the first piece, which follows at once, so that both are one packet.
+        """
+        held = stream_head(answer, head, ends=ends)
+        form = b"%b%x\r\n%b\r\n" if not head.is_old else None
+
+        async def send(chunk: bytes) -> None:
+            nonlocal held
+            before, held = held, b""
+            data = before + chunk if form is None else form % (before, len(chunk), chunk)
+            if not await self._send(data):
+                self._gone()
+                await trio.lowlevel.checkpoint()
+
+        try:
+            await answer.run(send)
+        except Disconnected:
+            return False
+        except Exception:
+            # The boundary of one call. The head is out, so the body just ends, without its last event and without a
+            # proper end, which is how a client can tell.
+            log.exception("a stream broke off")
+            return False
+        return await self._send(held + b"0\r\n\r\n" if not head.is_old else held)
+
+    # The client's end
+
+    def watch(self) -> trio.CancelScope:
+        """From here on the connection ends when the client does."""
+        self._waiting = True
+        self._set_due(trio.current_time() + QUICK_SECONDS)
+        return self._scope
+
+    def unwatch(self) -> None:
+        """The client's end cancels nothing any more."""
+        self._waiting = False
+        self.due = math.inf
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None
+
+    async def _read_on(self, scope: trio.CancelScope) -> None:
+        """Read what comes while a call runs: the next requests, within bounds, or the client's end."""
+        try:
+            with scope:
+                while self._watcher is scope:  # the call may have ended before this task has begun
+                    await trio.lowlevel.wait_readable(self._socket)
+                    if self._watcher is scope:  # not in the very moment in which something came
+                        self._take_news()
+        except Exception:
+            # The boundary of one connection: a fault of ours must not end the task that looks after all others.
+            log.exception("a connection failed")
+            self._gone()
+
+    def _take_news(self) -> None:
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._buffer += data
+        if not data:
+            self._leave()
+        elif len(self._buffer) > MAX_PIPELINED_BYTES:
+            log.warning("closing a connection: more than %d bytes behind a request", MAX_PIPELINED_BYTES)
+            self._leave()
+
+    def _leave(self) -> None:
+        self._gone()
+        self._watcher = None  # nothing more is read
+
+    def _gone(self) -> None:
+        self._end = self._end or _End.GONE
+        self._scope.cancel()
+
+    # What the keeper and the server say
+
+    def attend(self) -> None:
+        """See `Kept`: a call takes longer, or a head is late."""
+        self.due = math.inf
+        if self._waiting:
+            self._watcher = trio.CancelScope()
+            self._keeper.start(functools.partial(self._read_on, self._watcher))
+        elif not self._answering:
+            self._end = self._end or _End.LATE
+            self._scope.cancel()
+
+    def drain(self) -> None:
+        """The server is going away: close as soon as no answer is owed."""
+        if not self._answering and not self._buffer:
+            self._end = self._end or _End.DRAINED
+            self._scope.cancel()
+
+    def _set_due(self, due: float) -> None:
+        self.due = due
+        if due < self._keeper.next_round:
+            self._keeper.hurry(due)
+
+
+def _read(raw: bytes) -> Head:
+    return read_head(check_head(raw))

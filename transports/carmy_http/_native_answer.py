@@ -1,0 +1,61 @@
+"""Answers of the native front end as bytes, each in one piece."""
+
+from __future__ import annotations
+
+from carmy_engine.codec import invalid_request
+from carmy_engine.errors import AgentError
+
+from ._date import http_date
+from ._errors import error_body, error_response
+from ._message import Response, StreamResponse
+from ._native_head import Head
+
+FULL_RETRY_SECONDS = 1
+"""After being told that there are too many connections."""
+
+
+def whole(answer: Response, head: Head, *, ends: bool) -> bytes:
+    """A complete answer to a request; `ends` when the connection closes after it."""
+    lines = [b"HTTP/1.1 %d \r\n" % answer.status]
+    lines += [b"%b: %b\r\n" % header for header in answer.headers]
+    lines.append(b"date: %b\r\nconnection: close\r\n\r\n" % http_date() if ends else b"date: %b\r\n\r\n" % http_date())
+    if head.method != "HEAD":
+        lines.append(answer.body)
+    return b"".join(lines)
+
+
+def stream_head(answer: StreamResponse, head: Head, *, ends: bool) -> bytes:
+    """The head of an answer that is made while it is sent: in chunks, or for HTTP/1.0 up to the connection's end."""
+    lines = [b"HTTP/1.1 %d \r\n" % answer.status]
+    lines += [b"%b: %b\r\n" % header for header in answer.headers]
+    lines.append(b"date: %b\r\n" % http_date())
+    if not head.is_old:
+        lines.append(b"transfer-encoding: chunked\r\n")
+    lines.append(b"connection: close\r\n\r\n" if ends else b"\r\n")
+    return b"".join(lines)
+
+
+def refusal(status: int, reason: str, extra: bytes) -> bytes:
+    """The answer to what is no request; the connection closes after it.
+
+    Args:
+        status: The status code.
+        reason: What is wrong.
+        extra: More header lines.
+    """
+    body = error_body(invalid_request(reason).info)
+    return (
+        b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n%b"
+        b"date: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (status, extra, http_date(), len(body), body)
+    )
+
+
+def no_room() -> Response:
+    """The answer to all but questions about health on a connection beyond the limit."""
+    return error_response(
+        AgentError.standard(
+            "OVERLOADED",
+            "the server has as many connections as it may (http.max_connections); only /health and /ready are answered",
+            retry_after=FULL_RETRY_SECONDS,
+        )
+    )

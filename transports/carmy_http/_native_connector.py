@@ -1,0 +1,71 @@
+"""What all native connections of one server share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from carmy_engine._crash import raise_single
+from carmy_engine._engine import Engine
+
+from ._endpoints import Endpoints
+from ._message import HeaderList
+from ._native import NativeConnection
+from ._native_keeper import Keeper
+
+
+class NativeConnector:
+    """Makes a connection of an accepted stream.
+
+    Args:
+        engine: An open engine.
+        always: Headers of the answers that the endpoints do not see, to what is no request.
+    """
+
+    def __init__(self, engine: Engine, always: HeaderList = ()) -> None:
+        self._endpoints = Endpoints(engine)
+        self._keeper = Keeper()
+        self._is_draining = engine.stopping.is_set
+        self._max = engine.settings.http.max_connections
+        self._header_seconds = engine.settings.http.header_timeout_secs
+        self._extra = b"".join(b"%b: %b\r\n" % header for header in always)
+
+    def is_draining(self) -> bool:
+        """See `Surroundings`."""
+        return self._is_draining()
+
+    def is_full(self) -> bool:
+        """See `Surroundings`."""
+        return len(self._keeper) > self._max
+
+    def connect(self, stream: trio.SocketStream) -> NativeConnection:
+        """A connection like any other."""
+        return self._connection(stream, reserved=False)
+
+    def connect_reserved(self, stream: trio.SocketStream) -> NativeConnection:
+        """A connection beyond the limit."""
+        return self._connection(stream, reserved=True)
+
+    def _connection(self, stream: trio.SocketStream, *, reserved: bool) -> NativeConnection:
+        return NativeConnection(
+            stream,
+            self._endpoints,
+            self._keeper,
+            self,
+            header_seconds=self._header_seconds,
+            extra=self._extra,
+            reserved=reserved,
+        )
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """The block in which connections are looked after."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._keeper.run)
+                yield
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise_single(group)

@@ -1,0 +1,64 @@
+"""Writing to a client's socket within limits, and taking leave of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import trio
+
+from . import _connection
+
+log = logging.getLogger("carmy_http")
+
+READ_BYTES = 64 * 1024
+"""At once."""
+
+
+async def send_all(sock: socket.socket, data: bytes) -> bool:
+    """Send everything. False when the client has gone, or took nothing for `WRITE_SECONDS`.
+
+    A checkpoint only if it has to wait. When cancelled, a part may have been sent.
+    """
+    try:
+        sent = sock.send(data)
+        if sent == len(data):
+            return True
+    except BlockingIOError:
+        sent = 0
+    except OSError:
+        return False
+    view = memoryview(data)[sent:]
+    while view:
+        with trio.move_on_after(_connection.WRITE_SECONDS) as limit:
+            await trio.lowlevel.wait_writable(sock)
+        if limit.cancelled_caught:
+            log.info("closing a connection: the client took nothing for %g seconds", _connection.WRITE_SECONDS)
+            return False
+        try:
+            view = view[sock.send(view) :]
+        except BlockingIOError:
+            continue
+        except OSError:
+            return False
+    return True
+
+
+async def linger(sock: socket.socket) -> None:
+    """Say that nothing more will come, and read until the client says the same, within bounds.
+
+    Raises:
+        OSError: The client has reset the connection.
+    """
+    with trio.move_on_after(_connection.LINGER_SECONDS):
+        sock.shutdown(socket.SHUT_WR)
+        discarded = 0
+        while discarded < _connection.MAX_LINGER_BYTES:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                data = sock.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
+            if not data:
+                return
+            discarded += len(data)
