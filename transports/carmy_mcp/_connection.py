@@ -155,6 +155,7 @@ class _Connection:
             await self._reply(error_reply(None, types.INVALID_REQUEST, twice))
             return None
         self._accepted[request_id] = exchange
+        exchange.wait_room = self._wait_room
 
         async def unanswered() -> None:
             self._settle(request_id)
@@ -162,6 +163,10 @@ class _Connection:
         return SessionMessage(
             message, ServerMessageMetadata(request_context=exchange, on_request_unanswered=unanswered)
         )
+
+    async def _wait_room(self) -> None:
+        with contextlib.suppress(trio.ClosedResourceError):  # whoever asks is being cancelled
+            await self._out.wait_room(0)
 
     async def _reply(self, data: bytes) -> None:
         with contextlib.suppress(trio.ClosedResourceError):  # there is nobody to tell

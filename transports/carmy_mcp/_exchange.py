@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -29,14 +29,16 @@ class Exchange:
         arguments: Of a call, as they were sent; None when there were none.
         scope: Round its execution, for `stop` alone: a caller that cancels its request makes the SDK cancel its handler.
         executor: Its own, so that its execution can be told from others; None as long as it has none.
+        wait_room: Waits while the peer does not take what is there already.
     """
 
-    __slots__ = ("arguments", "executor", "scope")
+    __slots__ = ("arguments", "executor", "scope", "wait_room")
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
         self.arguments = arguments
         self.scope = trio.CancelScope()
         self.executor: BoundEngine | None = None
+        self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     def stop(self, cause: Cause) -> None:
         """End its execution for another reason than the caller's will, so that it is answered, if anybody still listens."""

@@ -110,6 +110,7 @@ class _Handlers:
             return refusal(error.info)
         result: ExecutionResult | None = None
         with exchange.scope:
+            await exchange.wait_room()  # outputs are large
             if _wants_progress(meta):
                 result = await _stream(context, executor, request)
             else:
