@@ -5,9 +5,10 @@ To add a transport, write a maker and enter it below. What costs a process to op
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
 import tempfile
-import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -119,8 +120,10 @@ async def _serve(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
 
 def command(program: str) -> list[str]:
     """The command that serves a program over stdio."""
-    path = Path(tempfile.mkdtemp(prefix="carmy-"), "scripted.py")
-    path.write_text(textwrap.dedent(program))
+    directory = tempfile.mkdtemp(prefix="carmy-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = Path(directory, "scripted.py")
+    path.write_text(program)
     return [sys.executable, "-c", "from carmy_engine.cli import main; main()", "stdio", str(path)]
 
 

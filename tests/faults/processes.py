@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -36,7 +38,9 @@ app = App("gateway").mount(open_stdio([{command}]))
 
 def program(text: str) -> str:
     """A file with a program."""
-    path = Path(tempfile.mkdtemp(prefix="carmy-"), "program.py")
+    directory = tempfile.mkdtemp(prefix="carmy-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = Path(directory, "program.py")
     path.write_text(text)
     return str(path)
 

@@ -380,3 +380,22 @@ async def test_a_gateway_to_a_gateway():
         near: AbstractAsyncContextManager[Engine] = App("near").mount(middle, prefix="a.").open()
         async with near as engine:
             assert (await engine.execute(call("a.b.echo", {"text": "x"}))).data == "x"
+
+
+@pytest.mark.parametrize("rounds", [100, pytest.param(3000, marks=pytest.mark.long)])
+async def test_call_cancel_call_again(rounds: int):
+    """However soon calls are left, or their deadlines pass, later ones work, and nothing runs on either side."""
+    async with served() as found, open_client(found.peer) as client:
+        async with App("near").mount(client).open() as near:
+            for number in range(rounds):
+                request = call(
+                    "write", {"then": "wait", "gate": "g"}, request_id=f"r{number}", timeout_ms=1 + number % 7
+                )
+                with trio.move_on_after(0.0001 * (number % 60)):
+                    result = await near.execute(request)
+                    assert code_of(result) == "TIMEOUT"
+                assert (await near.execute(call("echo", {"text": str(number)}))).data == str(number)
+            with trio.fail_after(5):
+                await near.wait_idle()
+                await found.engine.wait_idle()
+        assert found.stage.arrived("g") == found.stage.left("g")
