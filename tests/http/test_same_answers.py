@@ -1,0 +1,85 @@
+"""Both front ends give the same answers, to valid requests, odd ones and damaged ones."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+import trio
+
+from carmy_http import _connection
+from tests.hostile.siege import LAST, converse, parse
+from tests.hostile.test_mutations import VALID, mutant
+from tests.http.tools import echo
+from tests.support.http import Running, front_end, serving
+
+SEEDS = 2000
+FEWER = 300
+TOGETHER = 50
+FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3}
+_VARYING = re.compile(rb"exec_[0-9a-f-]{36}|[0-9a-f]{32}(?![0-9a-f])|(?<=_ms\":)[0-9.e-]+")
+
+STRICTER = {825}
+"""A trailer that ends in a bare line feed: h11 takes it for a line's end, and the native front end refuses it."""
+
+Said = list[tuple[int, dict[str, str], bytes]]
+
+
+def request(seed: int) -> bytes:
+    """Every fourth is valid, the others are damaged."""
+    return random.Random(seed).choice(VALID) if seed % 4 == 0 else mutant(seed)
+
+
+async def said(server: Running, data: bytes) -> Said:
+    """What a server answers, without what is never twice the same."""
+    async with server.client() as client:
+        answers = parse(await converse(client, data + LAST))
+    found: Said = []
+    for answer in answers:
+        headers = {name: value for name, value in answer.headers.items() if name not in {"date", "content-length"}}
+        found.append((answer.status, headers, _VARYING.sub(b"", answer.body)))
+    return found
+
+
+async def compare(first: int, count: int) -> None:
+    before = front_end.get()
+    try:
+        front_end.set("hypercorn")
+        async with serving(echo, http=FAST) as hypercorn:
+            front_end.set("native")
+            async with serving(echo, http=FAST) as native:
+
+                async def check(seed: int) -> None:
+                    data = request(seed)
+                    assert await said(native, data) == await said(hypercorn, data), (seed, data)
+
+                for start in range(first, first + count, TOGETHER):
+                    async with trio.open_nursery() as nursery:
+                        for seed in {*range(start, start + TOGETHER)} - STRICTER:
+                            nursery.start_soon(check, seed)
+    finally:
+        front_end.set(before)
+
+
+@pytest.fixture
+def server() -> None:
+    """Not one front end or the other, as elsewhere: both."""
+
+
+@pytest.fixture(autouse=True)
+def short_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a damaged request has swallowed is waited for only briefly."""
+    monkeypatch.setattr(_connection, "KEEP_ALIVE_SECONDS", 0.3)
+
+
+async def test_same_answers() -> None:
+    """Status, headers and body are the same for seeded requests, valid and damaged."""
+    await compare(0, FEWER)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_same_answers_to_many() -> None:
+    """Status, headers and body are the same for all seeded requests."""
+    await compare(FEWER, SEEDS - FEWER)
