@@ -21,7 +21,7 @@ import trio
 from carmy_engine import App, Settings, tool
 from carmy_http import serve
 from carmy_http._hypercorn import connector
-from carmy_http._server import Server, open_listeners
+from carmy_wire.serving import Server, open_listeners
 
 CATALOG = [f"{kind} {n}" for n in range(8) for kind in ("mouse", "keyboard")]
 BODY = b'{"tool":"search","arguments":{"query":"mouse"}}'

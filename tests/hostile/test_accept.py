@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_http._server import Server
+from carmy_wire.serving import Server
 from tests.hostile.siege import LAST, RECOVERY_SECONDS, no_fault
 from tests.hostile.test_shutdown import loaded
 

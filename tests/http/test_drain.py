@@ -9,7 +9,7 @@ import trio
 
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
-from carmy_http import _server
+from carmy_wire.serving import _server
 from tests.http.tools import echo
 from tests.support.http import JSON, Client, Running, render, serving
 

@@ -10,7 +10,7 @@ from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
 from carmy_engine._settings import Settings
 from carmy_engine.errors import ConfigurationError
-from carmy_http._server import address_of, open_listeners, watch_link
+from carmy_wire.serving import address_of, open_listeners, watch_link
 from tests.http.tools import echo
 from tests.support.http import serving
 

@@ -11,7 +11,7 @@ from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine._crash import as_agent_error
 from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
-from carmy_wire.serving import Access, Server, address_of, open_listeners
+from carmy_wire.serving import Access, Server, address_of, every, open_listeners
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
@@ -101,8 +101,9 @@ class Connection:
         head = await self._read_head(self._engine.settings.http.header_timeout_secs)
         if head is None:
             return None
-        self._access.check_host(head.headers)
-        self._access.check_origin(head.headers)
+        hosts = every(head.headers, b"host")
+        self._access.check_host(hosts[0] if len(hosts) == 1 else None)
+        self._access.check_origin(every(head.headers, b"origin"))
         caller = await self._access.authenticate(head.headers, self._peer())
         check_route(head)
         offer = check_upgrade(head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import ipaddress
 import re
@@ -60,7 +61,8 @@ def _checked_origin(listed: str) -> bytes:
     return listed.lower().encode()
 
 
-def _every(headers: Headers, name: bytes) -> list[bytes]:
+def every(headers: Headers, name: bytes) -> list[bytes]:
+    """All values of a header, in order."""
     return [value for key, value in headers if key == name]
 
 
@@ -82,39 +84,63 @@ class Access:
         self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
         self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
         self._anonymous = self._bind(AgentContext(transport=transport))
+        self._host_problem = functools.lru_cache(256)(self._find_host_problem)
 
     def _bind(self, context: AgentContext) -> BoundEngine:
         return self._engine.bind(context=context, transport=self._transport, gone=Cause.DISCONNECT)
 
-    def check_host(self, headers: Headers) -> None:
+    @property
+    def lists_origins(self) -> bool:
+        """Whether any browser page may call."""
+        return bool(self._origins)
+
+    def check_host(self, *values: bytes | None) -> None:
         """Refuse names that are neither loopback nor listed, so that no web page can reach us by rebinding a name.
 
+        Args:
+            values: What the request says of its host, each of which has to pass; None where a header is missing.
+
         Raises:
             AgentError: ``FORBIDDEN``, naming the setting.
         """
-        values = _every(headers, b"host")
-        action = "List the name in the setting http.allowed_hosts if it is one of this server's."
-        if len(values) != 1:
-            raise _forbidden("the request does not have one Host header, so allowed_hosts cannot be checked", action)
-        host = _split_host(values[0].decode("latin-1"))
-        if host is None:
-            raise _forbidden("the Host header is malformed, so it is not in allowed_hosts", action)
-        name, _ = host
-        if not (_is_loopback(name) or host in self._hosts or (name, None) in self._hosts):
-            raise _forbidden("the host name of the request is not loopback and not listed in allowed_hosts", action)
+        for value in values:
+            problem = self._host_problem(value)
+            if problem is not None:
+                raise _forbidden(
+                    problem, "List the name in the setting http.allowed_hosts if it is one of this server's."
+                )
 
-    def check_origin(self, headers: Headers) -> None:
+    def _find_host_problem(self, value: bytes | None) -> str | None:
+        if value is None:
+            return "the request does not have one Host header, so it cannot be checked against allowed_hosts"
+        host = _split_host(value.decode("latin-1"))
+        if host is None:
+            return "the Host header is malformed, so it is not in allowed_hosts"
+        name, _ = host
+        if _is_loopback(name) or host in self._hosts or (name, None) in self._hosts:
+            return None
+        return "the host name of the request is not loopback and not listed in allowed_hosts"
+
+    def check_origin(self, values: Sequence[bytes]) -> bytes | None:
         """Refuse browsers on pages that are not listed. No origin at all is no browser, and fine.
 
+        Args:
+            values: All headers ``Origin``.
+
+        Returns:
+            The listed origin, None when there is none.
+
         Raises:
             AgentError: ``FORBIDDEN``, naming the setting.
         """
-        values = _every(headers, b"origin")
-        if values and (len(values) > 1 or values[0] not in self._origins):
+        if not values:
+            return None
+        if len(values) > 1 or values[0] not in self._origins:
             raise _forbidden(
                 "the origin of the request is not listed in allowed_origins",
                 "List the page's origin in the setting http.allowed_origins if it may call this server.",
             )
+        return values[0]
 
     async def authenticate(self, headers: Headers, peer: str | None) -> BoundEngine:
         """The engine as this caller may use it.
@@ -133,7 +159,7 @@ class Access:
         answer = authenticator(
             Credentials(
                 transport=self._transport,
-                bearer=_bearer(_every(headers, b"authorization")),
+                bearer=_bearer(every(headers, b"authorization")),
                 headers={name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)},
                 peer=peer,
             )
