@@ -24,7 +24,7 @@ RECOVERY_SECONDS = 20.0
 STATUSES = {200, 202, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413, 431, 500, 503, 504}
 """What the server may say at all."""
 
-FRONT_ENDS = ("hypercorn",)
+FRONT_ENDS = ("hypercorn", "native")
 """What serves HTTP, by the setting ``http.server``. Whatever is in this list is attacked by every module that uses `front_end`."""
 
 _front_end = [FRONT_ENDS[0]]
