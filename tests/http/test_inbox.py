@@ -35,7 +35,7 @@ async def fill(inbox: Inbox, nursery: trio.Nursery) -> trio.Event:
 
 async def test_the_client_waits_for_the_application() -> None:
     """Beyond the limit, putting waits until the application takes something."""
-    inbox = Inbox(no_answer)
+    inbox = Inbox(no_answer, trio.CancelScope())
     async with trio.open_nursery() as nursery:
         went_on = await fill(inbox, nursery)
         assert len((await inbox.receive())["body"]) == MAX_UNREAD_BYTES + 1
@@ -45,7 +45,7 @@ async def test_the_client_waits_for_the_application() -> None:
 async def test_ends_free_whoever_waits() -> None:
     """The client's end and the application's end both let the reader go on."""
     for end in (Inbox.hang_up, Inbox.abandon):
-        inbox = Inbox(no_answer)
+        inbox = Inbox(no_answer, trio.CancelScope())
         async with trio.open_nursery() as nursery:
             went_on = await fill(inbox, nursery)
             end(inbox)
@@ -55,7 +55,7 @@ async def test_ends_free_whoever_waits() -> None:
 
 async def test_after_the_client_has_gone() -> None:
     """What came before the end is still received; then every receive says that the client has gone."""
-    inbox = Inbox(no_answer)
+    inbox = Inbox(no_answer, trio.CancelScope())
     await inbox.put(piece(b"a"))
     await inbox.put({"type": "http.disconnect"})
     assert (await inbox.receive())["body"] == b"a"
@@ -65,7 +65,7 @@ async def test_after_the_client_has_gone() -> None:
 
 async def test_whole_body() -> None:
     """A body is taken whole when all of it is here, and left alone otherwise."""
-    inbox = Inbox(no_answer)
+    inbox = Inbox(no_answer, trio.CancelScope())
     assert inbox.whole_body() is None
     await inbox.put(piece(b"ab"))
     assert inbox.whole_body() is None
@@ -75,11 +75,16 @@ async def test_whole_body() -> None:
 
 
 async def test_watching() -> None:
-    """Who watches is told once the client goes, at once if it has gone, and not after the watch."""
-    inbox, told = Inbox(no_answer), list[int]()
-    inbox.watch(lambda: told.append(1))
-    inbox.watch(None)
-    inbox.hang_up()
-    assert told == []
-    inbox.watch(lambda: told.append(2))
-    assert told == [2]
+    """While somebody watches, the client's end cancels the connection, at once if it has gone already; not afterwards."""
+    for ends_first in (False, True):
+        connection = trio.CancelScope()
+        inbox = Inbox(no_answer, connection)
+        assert inbox.watch() is connection
+        inbox.unwatch()
+        if ends_first:
+            inbox.hang_up()
+        assert not connection.cancel_called
+        inbox.watch()
+        assert connection.cancel_called is ends_first
+        inbox.hang_up()
+        assert connection.cancel_called

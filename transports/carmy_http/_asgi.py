@@ -65,8 +65,12 @@ class Direct(Protocol):
         """Take the body if all of it is here; None, and nothing taken, otherwise."""
         ...
 
-    def watch(self, gone: Callable[[], object] | None) -> None:
-        """Call `gone` when the client goes away: at once if it has. None ends the watch."""
+    def watch(self) -> trio.CancelScope:
+        """Cancel the connection's scope when the client goes away, at once if it has: without a client it has no purpose."""
+        ...
+
+    def unwatch(self) -> None:
+        """The client's end cancels nothing any more."""
         ...
 
     async def respond(self, answer: Response, *, head: bool) -> None:
@@ -134,24 +138,20 @@ class AsgiRequest(Request):
 
 
 class _WatchedDirectly:
-    """The block of `Request.cancelled_when_gone` without a task."""
+    """The block of `Request.cancelled_when_gone` without a task, and without a scope of its own."""
 
-    __slots__ = ("_direct", "_scope")
+    __slots__ = ("_direct",)
 
     def __init__(self, direct: Direct) -> None:
         self._direct = direct
-        self._scope = trio.CancelScope()
 
     async def __aenter__(self) -> trio.CancelScope:
-        self._scope.__enter__()
-        self._direct.watch(self._scope.cancel)
-        return self._scope
+        return self._direct.watch()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self._direct.watch(None)
-        return self._scope.__exit__(kind, raised, traceback)
+    ) -> None:
+        self._direct.unwatch()
 
 
 async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send) -> None:

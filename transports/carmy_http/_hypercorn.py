@@ -63,7 +63,7 @@ class _Tasks:
     async def spawn_app(
         self, _app: Any, _config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
-        inbox = self.inbox = Inbox(self.respond)
+        inbox = self.inbox = Inbox(self.respond, self._nursery.cancel_scope)
         if not self.expects_continue:
             scope["extensions"][DIRECT] = inbox
         self._nursery.start_soon(self._run, scope, inbox, send, self.expects_continue)

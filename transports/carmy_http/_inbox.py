@@ -20,17 +20,19 @@ class Inbox:
 
     Args:
         respond: What sends a whole answer to the request.
+        connection: The scope of everything that the connection does.
     """
 
-    def __init__(self, respond: Callable[[Response, bool], Awaitable[None]]) -> None:
+    def __init__(self, respond: Callable[[Response, bool], Awaitable[None]], connection: trio.CancelScope) -> None:
         self._respond = respond
+        self._connection = connection
+        self._watched = False
         self.gone = False
         self._abandoned = False
         self._messages: deque[dict[str, Any]] = deque()
         self._size = 0
         self._arrival: trio.Event | None = None
         self._room: trio.Event | None = None
-        self._on_gone: Callable[[], object] | None = None
 
     async def put(self, message: Any) -> None:
         """Add a message of the request. Waits while too much is unread, unless nobody will ever read it."""
@@ -58,8 +60,8 @@ class Inbox:
         self.gone = True
         self._notify()
         self._make_room()
-        if self._on_gone is not None:
-            self._on_gone()
+        if self._watched:
+            self._connection.cancel()
 
     def abandon(self) -> None:
         """Say that the application has ended: whatever still comes is dropped."""
@@ -76,11 +78,16 @@ class Inbox:
         body: bytes = self._messages.popleft()["body"]
         return body
 
-    def watch(self, gone: Callable[[], object] | None) -> None:
+    def watch(self) -> trio.CancelScope:
         """See `Direct`."""
-        self._on_gone = gone
-        if self.gone and gone is not None:
-            gone()
+        self._watched = True
+        if self.gone:
+            self._connection.cancel()
+        return self._connection
+
+    def unwatch(self) -> None:
+        """See `Direct`."""
+        self._watched = False
 
     async def respond(self, answer: Response, *, head: bool) -> None:
         """See `Direct`."""
