@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -160,7 +160,9 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
 
 def function_tool(attribute: object) -> ToolDeclaration | None:
     """The declaration that a function, or a static or class method of one, carries; None for everything else."""
-    function: object = attribute.__func__ if isinstance(attribute, staticmethod | classmethod) else attribute
+    function: object = attribute
+    if isinstance(attribute, staticmethod | classmethod):
+        function = cast("staticmethod[..., object]", attribute).__func__
     found = getattr(function, _ATTRIBUTE, None) if inspect.isfunction(function) else None
     return found if isinstance(found, ToolDeclaration) else None
 

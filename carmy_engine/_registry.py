@@ -62,7 +62,7 @@ class Registry:
         withheld: Iterable[str] = (),
     ) -> None:
         self._tools: dict[str, Registered] = {}
-        problems = []
+        problems: list[AgentError] = []
         for tool in tools:
             if tool.spec.name in self._tools:
                 problems.append(AgentError.standard("DUPLICATE_TOOL", f"two tools are named {tool.spec.name!r}"))
