@@ -44,6 +44,8 @@ class Guard:
 
     def __init__(self, engine: Engine) -> None:
         self._access = Access(engine, "http")
+        self.anyone = self._access.anyone
+        """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
 
     def check_host(self, request: Request) -> None:
         """Refuse names that are neither loopback nor listed; those of an absolute target as well.

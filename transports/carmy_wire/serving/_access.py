@@ -83,7 +83,8 @@ class Access:
         self._transport = transport
         self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
         self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
-        self._anonymous = self._bind(AgentContext(transport=transport))
+        self.anyone = self._bind(AgentContext(transport=transport)) if engine.authenticator is None else None
+        """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
         self._host_problem = functools.lru_cache(256)(self._find_host_problem)
 
     def _bind(self, context: AgentContext) -> BoundEngine:
@@ -153,9 +154,10 @@ class Access:
             AgentError: ``UNAUTHENTICATED``.
             Exception: Whatever the host's authenticator raises, and `trio.TooSlowError` when it hangs.
         """
+        if self.anyone is not None:
+            return self.anyone
         authenticator = self._engine.authenticator
-        if authenticator is None:
-            return self._anonymous
+        assert authenticator is not None
         answer = authenticator(
             Credentials(
                 transport=self._transport,
