@@ -94,7 +94,8 @@ class LocalCalls:
         """
         registry = self._opened().registry
         specs = registry.specs
-        return provider(format, [specs[name] for name in registry.visible_to(self._caller.context, self._caller.only)])
+        visible = registry.visible_to(self._caller.context, self._caller.only)
+        return provider(format, [specs[name] for name in visible], registry.all_names - set(visible))
 
     async def run_calls(self, calls: Iterable[ModelCall]) -> list[ModelResult]:
         """Run the calls of a model's turn together; each gets exactly one result, in their order.

@@ -85,6 +85,11 @@ class Registry:
         )
 
     @property
+    def all_names(self) -> frozenset[str]:
+        """The names of all tools, those that were left out on purpose included."""
+        return self._withheld | self._tools.keys()
+
+    @property
     def specs(self) -> Mapping[str, ToolSpec]:
         """All specs, sorted by name."""
         return {name: self._tools[name].spec for name in sorted(self._tools)}

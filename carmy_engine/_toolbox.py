@@ -113,7 +113,7 @@ class ToolRegistry:
             AgentError: ``INVALID_TOOL_NAME`` or ``INVALID_SCHEMA``.
             DeclarationError: There is no such format.
         """
-        return provider(format, self.specs.values())
+        return provider(format, self.specs.values(), self.withheld)
 
     def __len__(self) -> int:
         return len(self._tools)

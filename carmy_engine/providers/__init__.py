@@ -37,12 +37,17 @@ FORMATS: Mapping[str, type[Provider]] = {
 __all__ = ["FORMATS", "CallStream", "Format", "Provider", "Spec", "neutral", "provider", "text_of"]
 
 
-def provider(format: Format, tools: Catalog | Iterable[Spec]) -> Provider:  # noqa: A002 - what it is called everywhere
+def provider(
+    format: Format,  # noqa: A002 - what it is called everywhere
+    tools: Catalog | Iterable[Spec],
+    hidden: Iterable[str] = (),
+) -> Provider:
     """Tools in one provider's format.
 
     Args:
         format: Which one.
         tools: A catalog, or specs in the order in which the model shall see them.
+        hidden: Names of tools that the model is not shown; see `Provider`.
 
     Raises:
         DeclarationError: There is no such format.
@@ -50,4 +55,4 @@ def provider(format: Format, tools: Catalog | Iterable[Spec]) -> Provider:  # no
     made = FORMATS.get(format)
     if made is None:
         raise DeclarationError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
-    return made(tools)
+    return made(tools, hidden)

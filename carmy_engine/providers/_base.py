@@ -42,6 +42,8 @@ class Provider(abc.ABC):
 
     Args:
         tools: A catalog, or specs in the order in which the model shall see them.
+        hidden: Names of tools that the model is not shown. One that it calls all the same is known for what it is, so that
+            the engine can say that it is not permitted.
     """
 
     format: ClassVar[str]
@@ -49,11 +51,12 @@ class Provider(abc.ABC):
     rule: ClassVar[NameRule]
     """What it takes as a name."""
 
-    def __init__(self, tools: Catalog | Iterable[Spec]) -> None:
+    def __init__(self, tools: Catalog | Iterable[Spec], hidden: Iterable[str] = ()) -> None:
         specs: Iterable[Spec] = tools.tools if isinstance(tools, Catalog) else tools
         self._specs = {spec.name: spec for spec in specs}
         self._names = wire_names(self._specs, self.rule)
-        self._tool_names = {wire: name for name, wire in self._names.items()}
+        self._tool_names = {wire: name for name, wire in wire_names(sorted(hidden), self.rule).items()}
+        self._tool_names.update((wire, name) for name, wire in self._names.items())
         self._strict: set[str] = set()
         self._tools = [self._exported(spec, self._names[name]) for name, spec in self._specs.items()]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._calls import ModelCall, ModelResult
 from .._model.effect import Effect
+from .._model.spec import Catalog
 from ._base import CallStream, Provider, Spec, look, many
 from ._names import NameRule
 from ._walk import Schema, inlined
@@ -25,13 +26,14 @@ class Mcp(Provider):
 
     Args:
         tools: See `Provider`.
+        hidden: See `Provider`.
     """
 
     format = "mcp"
     rule = NameRule(first="A-Za-z0-9_.-", rest="A-Za-z0-9_.-", limit=128)
 
-    def __init__(self, tools: Any) -> None:
-        super().__init__(tools)
+    def __init__(self, tools: Catalog | Iterable[Spec], hidden: Iterable[str] = ()) -> None:
+        super().__init__(tools, hidden)
         self._connection = secrets.token_hex(8)
 
     def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:

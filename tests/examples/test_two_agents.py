@@ -17,7 +17,7 @@ def test_two_agents(capsys: pytest.CaptureFixture[str]) -> None:
     assert told == [
         "7",
         "0",
-        "no such tool",
+        "not permitted for this agent",
         "handed over: AB-12 is in stock",
         "invalid arguments: argument 'count' is missing",
         "the tool failed: only 7 x AB-12 in stock",
