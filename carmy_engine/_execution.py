@@ -13,6 +13,7 @@ import trio
 from ._context import SILENT, AgentContext, Cancellation, Progress
 from ._model.cause import Cause
 from ._result import ExecutionResult
+from ._scope import arm
 from ._threads import ThreadRun
 
 
@@ -165,6 +166,11 @@ class Execution(msgspec.Struct, eq=False):
         """The clock starts."""
         self.began = self.now()
         self.deadline = self.began + self.timeout
+
+    def arm(self) -> None:
+        """What comes next may wait, so the deadline has to count."""
+        if self.scope is not None:
+            arm(self.scope)
 
     @property
     def duration_ms(self) -> float:

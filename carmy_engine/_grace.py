@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast
 
 import trio
 
+from ._scope import arm
+
 GRACE_SECONDS = 1.0
 """For cleaning up after a cancel: enough to close a file or roll back a transaction, short enough not to hold a caller."""
 
@@ -68,6 +70,7 @@ def guide(
     farewell: _Farewell | None = None
     try:
         trap = coro.send(None)
+        arm(scope)
         while True:
             message = yield trap
             if farewell is None:

@@ -90,4 +90,5 @@ class Invoker:
         execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.starts)
         if self._threads.busy:
             execution.waits()
+        execution.arm()
         return self._threads.run(thread)

@@ -27,6 +27,7 @@ from ._model.result import Outcome
 from ._registry import Registered, Registry
 from ._reservations import Reservations, identity_of
 from ._result import ExecutionResult
+from ._scope import QuickScope
 from .codec import invalid_request
 from .errors import AgentError
 
@@ -138,7 +139,7 @@ class Pipeline:
         ending: Ending | Outcome | None = None
         reserved = False
         try:
-            with trio.CancelScope(deadline=execution.deadline) as execution.scope:
+            with QuickScope(execution.deadline) as execution.scope:
                 try:
                     if identity is not None:
                         ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
@@ -167,6 +168,7 @@ class Pipeline:
         turn = found.turn
         if turn is not None and not turn.take_at_once():
             execution.waits()
+            execution.arm()
             await turn.take()
         try:
             return await self.invoker.invoke(found.tool, arguments, execution)

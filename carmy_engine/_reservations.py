@@ -86,6 +86,8 @@ class Reservations:
             started_at=execution.started_at,
             tool=request.tool,
         )
+        if not self._never_waits:
+            execution.arm()
         try:
             existing = await self._store.reserve(reservation)
             if existing is not None and is_in_doubt(existing, mine):
@@ -120,6 +122,7 @@ class Reservations:
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
+        execution.arm()
         answer = await ask(tool, execution.context(), arguments, entry)
         if answer is False:
             return

@@ -1,0 +1,105 @@
+"""The scope of an execution is trio's, whichever way it was entered."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+import trio.testing
+
+from carmy_engine._scope import _IS_KNOWN, QuickScope, arm
+
+BOTH_WAYS = pytest.mark.parametrize("is_known", [True, False], ids=["quick", "plain"])
+
+
+def test_the_trio_of_the_tests_is_known() -> None:
+    """A new minor version of trio has to be looked at, or every call takes a third longer."""
+    assert _IS_KNOWN
+
+
+@BOTH_WAYS
+async def test_the_deadline_is_seen_at_once(is_known: bool) -> None:
+    """What asks for the time that is left gets it before anything has been waited for."""
+    before = trio.current_effective_deadline()
+    with QuickScope(trio.current_time() + 5, is_known=is_known) as scope:
+        assert trio.current_effective_deadline() == scope.deadline
+    assert trio.current_effective_deadline() == before
+
+
+@BOTH_WAYS
+async def test_the_deadline_counts(is_known: bool, autojump_clock: trio.testing.MockClock) -> None:
+    """After `arm`, whatever waits is cut off at the deadline, once."""
+    with QuickScope(trio.current_time() + 5, is_known=is_known) as scope:
+        arm(scope)
+        arm(scope)
+        await trio.sleep(10)
+    assert scope.cancelled_caught
+    assert trio.current_time() == scope.deadline
+    await trio.sleep(10)
+
+
+@BOTH_WAYS
+async def test_a_deadline_that_has_passed_counts(is_known: bool, autojump_clock: trio.testing.MockClock) -> None:
+    """A tool that computed beyond its deadline is cut off where it first waits."""
+    with QuickScope(trio.current_time() - 1, is_known=is_known) as scope:
+        arm(scope)
+        await trio.sleep(10)
+    assert scope.cancelled_caught
+
+
+@BOTH_WAYS
+async def test_nothing_is_left_behind(is_known: bool, autojump_clock: trio.testing.MockClock) -> None:
+    """A scope that was left, armed or not, cancels nothing later, and no task holds on to it."""
+    task = trio.lowlevel.current_task()
+    own = task._cancel_status
+    for armed in (False, True):
+        with QuickScope(trio.current_time() + 1, is_known=is_known) as scope:
+            if armed:
+                arm(scope)
+        assert task._cancel_status is own
+        assert own is not None
+        assert not own.children
+        assert not scope.cancelled_caught
+    assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
+    await trio.sleep(10)
+
+
+@BOTH_WAYS
+async def test_cancelled_by_hand(is_known: bool) -> None:
+    """A cancel reaches what waits in the scope, and what was cancelled before it waited."""
+    with QuickScope(math.inf, is_known=is_known) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            scope.cancel()
+    assert scope.cancelled_caught
+    with QuickScope(math.inf, is_known=is_known) as scope:
+        scope.cancel()
+    assert not scope.cancelled_caught
+    await trio.lowlevel.checkpoint()
+
+
+@BOTH_WAYS
+async def test_a_cancel_from_further_out_goes_through(is_known: bool) -> None:
+    """The scope keeps only what it has cancelled itself; errors leave as they are."""
+    with trio.CancelScope() as outer:
+        outer.cancel()
+        with QuickScope(math.inf, is_known=is_known) as scope:
+            await trio.lowlevel.checkpoint()
+    assert outer.cancelled_caught
+    assert not scope.cancelled_caught
+    with pytest.raises(KeyError), QuickScope(math.inf, is_known=is_known):
+        raise KeyError
+
+
+@BOTH_WAYS
+async def test_scopes_that_are_left_out_of_order(is_known: bool) -> None:
+    """Trio still tells when an inner scope outlives the block."""
+    inner = trio.CancelScope()
+    outer = QuickScope(math.inf, is_known=is_known)
+    outer.__enter__()
+    inner.__enter__()
+    with pytest.raises(RuntimeError, match="corrupted"):
+        outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    await trio.lowlevel.checkpoint()
