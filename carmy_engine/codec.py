@@ -22,7 +22,10 @@ MAX_JSON_DEPTH = 128
 
 # No part of it can fail or be tried twice, not even on a string without an end: the time is linear whatever was sent.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_HUGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|(?<![0-9])[0-9]{309}")
+# A pattern that begins with one letter is found many times faster than one that begins with either of two.
+_HUGE_EXPONENTS = re.compile(rb"e\+?[0-9]{3}"), re.compile(rb"E\+?[0-9]{3}")
+_HUGE_INTEGER = b"0" * 309
+_DIGITS_AS_ZEROS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
 _DEPTH_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -52,9 +55,16 @@ def check_json(data: bytes) -> None:
             raise invalid_request("the body is not valid UTF-8") from None
     if data.count(b"[") + data.count(b"{") > MAX_JSON_DEPTH and _depth(data) > MAX_JSON_DEPTH:
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
-    if _HUGE_NUMBER.search(data) is not None:
+    if _may_overflow(data):
         # May be inside a string: only a full parse can tell.
         decode(data)
+
+
+def _may_overflow(data: bytes) -> bool:
+    """Whether there is something like a number that does not fit a float."""
+    if any(exponent.search(data) is not None for exponent in _HUGE_EXPONENTS):
+        return True
+    return len(data) >= len(_HUGE_INTEGER) and _HUGE_INTEGER in data.translate(_DIGITS_AS_ZEROS)
 
 
 def _depth(data: bytes) -> int:

@@ -95,6 +95,9 @@ def refusal(message: bytes) -> dict[str, Any]:
         (b'{"id":1,"op":"cancel"}', 1, "target"),
         (b'{"id":1,"op":"cancel","target":1,"execution_id":"e"}', 1, "target"),
         (b'{"id":1,"op":"call","tool":"a","arguments":' + b"[" * 200 + b"]" * 200 + b"}", 1, "nested"),
+        (b'{"id":1,"op":"call","tool":"a","arguments":{"n":1e999}}', 1, "range"),
+        (b'{"id":1,"op":"call","tool":"a","arguments":{"n":1E+999}}', 1, "range"),
+        (b'{"id":1,"op":"call","tool":"a","arguments":{"n":-' + b"9" * 309 + b".0}}", 1, "range"),
     ],
 )
 def test_refusals(message: bytes, id_: object, reason: str) -> None:
@@ -103,6 +106,13 @@ def test_refusals(message: bytes, id_: object, reason: str) -> None:
     assert answer["id"] == id_
     assert answer["error"]["code"] == "INVALID_REQUEST"
     assert reason in answer["error"]["details"]["reason"]
+
+
+@pytest.mark.parametrize("text", [b"1e999", b"1E+999", b"9" * 400])
+def test_numbers_in_text(text: bytes) -> None:
+    """What looks like a number that fits no float is nothing but text inside a string."""
+    request = decode_request(b'{"id":1,"op":"call","tool":"a","arguments":{"n":"' + text + b'"}}')
+    assert isinstance(request, Call)
 
 
 def test_unknown_op() -> None:

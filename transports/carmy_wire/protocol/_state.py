@@ -11,7 +11,12 @@ from ._errors import LocalProtocolError
 S = TypeVar("S", bound=enum.StrEnum)
 
 
-class Signal(enum.StrEnum):
+class _Word(enum.StrEnum):
+    # The tables are asked several times for each message, and an enum's own hash is computed in Python.
+    __hash__ = str.__hash__
+
+
+class Signal(_Word):
     """What moves a connection or a call, seen from the side whose table it is."""
 
     READY = "ready"
@@ -28,7 +33,7 @@ class Signal(enum.StrEnum):
     """Nothing is unanswered any more, and the client has said its last."""
 
 
-class ServerState(enum.StrEnum):
+class ServerState(_Word):
     """Of a server's connection."""
 
     STARTING = "starting"
@@ -38,7 +43,7 @@ class ServerState(enum.StrEnum):
     CLOSED = "closed"
 
 
-class ClientState(enum.StrEnum):
+class ClientState(_Word):
     """Of a client's connection."""
 
     CONNECTING = "connecting"
@@ -46,7 +51,7 @@ class ClientState(enum.StrEnum):
     CLOSED = "closed"
 
 
-class CallState(enum.StrEnum):
+class CallState(_Word):
     """Of one call, on both sides."""
 
     PLAIN = "plain"
