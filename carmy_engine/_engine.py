@@ -32,7 +32,7 @@ from ._sinks import MemorySink, Sinks
 from ._stream import open_stream
 from ._threads import Threads
 from ._watchdog import Watchdog
-from .abc import Authenticator, IdempotencyStore, Policy, Sink
+from .abc import Authenticator, Confirm, IdempotencyStore, Policy, Sink
 from .errors import ClosedError, DeclarationError
 from .stores.memory import MemoryStore
 
@@ -101,6 +101,7 @@ class BoundEngine(LocalCalls):
         gone: Cause | None = None,
         run: RunContext | None = None,
     ) -> BoundEngine:
+        confirm: Confirm | None = None,
         """An executor that calls on somebody's behalf. What is not given stays as it is.
 
         Args:
@@ -113,6 +114,7 @@ class BoundEngine(LocalCalls):
             gone: What it means when the scope round `execute` is cancelled; servers pass ``Cause.DISCONNECT``.
             run: The run that calls come from: its ids, and metadata that is added to what is bound.
         """
+            confirm: Asks a person about each call that lacks nothing but a confirmation.
         base = self._caller.context if context is None else context
         changes: dict[str, Any] = {
             "principal": principal,
@@ -126,7 +128,12 @@ class BoundEngine(LocalCalls):
             base = base.within(run)
         return BoundEngine(
             self._engine,
-            Caller(context=base, gone=self._caller.gone if gone is None else gone, only=self._caller.only),
+            Caller(
+                context=base,
+                gone=self._caller.gone if gone is None else gone,
+                only=self._caller.only,
+                confirm=self._caller.confirm if confirm is None else confirm,
+            ),
         )
 
     def subset(self, *names: str) -> BoundEngine:

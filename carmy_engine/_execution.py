@@ -15,6 +15,7 @@ from ._model.cause import Cause
 from ._result import ExecutionResult
 from ._scope import arm
 from ._threads import ThreadRun
+from .abc import Confirm
 
 
 class Phase(enum.Enum):
@@ -65,11 +66,13 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         context: The trusted context.
         gone: What it means when the caller's own cancel scope is cancelled.
         only: The tools that its view of the engine has, None for all.
+        confirm: Asks a person about calls that need a confirmation; None when nobody can be asked.
     """
 
     context: AgentContext
     gone: Cause = Cause.CALLER
     only: frozenset[str] | None = None
+    confirm: Confirm | None = None
     in_run: bool = False
     """The context names a run. Derived."""
 
@@ -104,6 +107,7 @@ class Execution(msgspec.Struct, eq=False):
         output_bytes: The size of its output.
     """
 
+        granted: A permission that a person has granted to this execution alone.
     id: str
     tool: str
     request_id: str | None
@@ -127,6 +131,7 @@ class Execution(msgspec.Struct, eq=False):
     _cancellation: Cancellation | None = None
 
     @property
+    granted: str | None = None
     def cancellation(self) -> Cancellation:
         """What the tool sees; holds the cause. Made when somebody asks."""
         if self._cancellation is None:
@@ -144,7 +149,7 @@ class Execution(msgspec.Struct, eq=False):
         return AgentContext(
             principal=bound.principal,
             session=bound.session,
-            permissions=bound.permissions,
+            permissions=bound.permissions if self.granted is None else bound.permissions | {self.granted},
             metadata=bound.metadata,
             transport=bound.transport,
             thread_id=bound.thread_id,

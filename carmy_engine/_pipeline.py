@@ -15,6 +15,7 @@ import trio
 
 from ._arguments import encode_arguments
 from ._cause import cancelled_error
+from ._context import AgentContext
 from ._crash import as_agent_error
 from ._execution import Caller, Execution, Listener
 from ._finish import Finisher
@@ -25,6 +26,7 @@ from ._model.request import ExecutionRequest
 from ._model.reservation import Identity
 from ._model.result import Outcome
 from ._registry import Registered, Registry
+from ._policy import SafePolicy, missing_confirmation
 from ._reservations import Reservations, identity_of
 from ._result import ExecutionResult
 from ._scope import QuickScope
@@ -95,7 +97,8 @@ class Pipeline:
         try:
             found = self.registry.find(request.tool, caller.only)
             for policy in found.policies:
-                policy.check(caller.context, found.spec)
+            context = caller.context if caller.confirm is None else _as_confirmed(execution, found)
+                policy.check(context, found.spec)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             raw = _json_arguments(request)
@@ -103,6 +106,8 @@ class Pipeline:
             # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
             # through the scheduler on every call would cost as much as the rest of the call.
             if self.now() < self._yield_at:
+            if execution.granted is not None and not self.inflight.closing:
+                await _confirm(execution, found, raw)
                 await trio.lowlevel.checkpoint_if_cancelled()
             else:
                 self._yield_at = self.now() + _YIELD_SECONDS
@@ -221,6 +226,27 @@ def _left_thread(execution: Execution) -> bool:
 
 
 def _json_arguments(request: ExecutionRequest) -> bytes:
+def _as_confirmed(execution: Execution, found: Registered) -> AgentContext:
+    """The caller's context, as it would be if a person confirmed the call: that question comes last."""
+    context = execution.caller.context
+    execution.granted = missing_confirmation(context, found.spec)
+    if execution.granted is None:
+        return context
+    return msgspec.structs.replace(context, permissions=context.permissions | {execution.granted})
+
+
+async def _confirm(execution: Execution, found: Registered, raw: bytes) -> None:
+    """Ask the person.
+
+    Raises:
+        AgentError: ``CONFIRMATION_REQUIRED``: it was no yes.
+    """
+    caller = execution.caller
+    assert caller.confirm is not None  # else nothing would have been granted
+    if await caller.confirm(found.spec, raw) is not True:
+        SafePolicy().check(caller.context, found.spec)
+
+
     """The arguments as JSON; missing and null mean none."""
     arguments = request.arguments
     if arguments is None:

@@ -11,17 +11,24 @@ from ._model.spec import ToolSpec
 from .errors import AgentError
 
 
+def missing_confirmation(context: AgentContext, spec: ToolSpec) -> str | None:
+    """The permission that a person would have to grant; None when there is nothing to confirm."""
+    permission = f"confirm:{spec.name}"
+    return permission if spec.needs_confirmation and permission not in context.permissions else None
+
+
 class SafePolicy:
     """Destructive tools, and those that ask for it, need the permission ``confirm:<tool>``. Cannot be removed."""
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``CONFIRMATION_REQUIRED``."""
-        if spec.needs_confirmation and f"confirm:{spec.name}" not in context.permissions:
+        permission = missing_confirmation(context, spec)
+        if permission is not None:
             raise AgentError.standard(
                 "CONFIRMATION_REQUIRED",
                 f"{spec.name} needs a person's confirmation",
-                suggested_action=f"Ask the person, then call again with the permission confirm:{spec.name} granted.",
-                details={"permission": f"confirm:{spec.name}"},
+                suggested_action=f"Ask the person, then call again with the permission {permission} granted.",
+                details={"permission": permission},
             )
 
     def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:

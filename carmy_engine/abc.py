@@ -83,6 +83,22 @@ class Policy(Protocol):
         ...
 
 
+class Confirm(Protocol):
+    """Asks a person whether one call may go on that needs a confirmation. Bound to an executor by `BoundEngine.bind`."""
+
+    def __call__(self, spec: ToolSpec, arguments: bytes, /) -> Awaitable[bool]:
+        """Return True for a yes, which counts for this call alone; anything else is ``CONFIRMATION_REQUIRED``.
+
+        Asked last: everything else that could refuse the call has let it pass. It holds nothing while it waits, neither a
+        turn nor its ``request_id``, and its timeout has not begun; so the waiting needs a limit of its own.
+
+        Args:
+            spec: The tool.
+            arguments: A JSON object that fits the tool's input schema.
+        """
+        ...
+
+
 class Sink(Protocol):
     """Receives the audit record of every execution and every refusal."""
 
