@@ -100,8 +100,8 @@ class BoundEngine(LocalCalls):
         transport: str | None = None,
         gone: Cause | None = None,
         run: RunContext | None = None,
-    ) -> BoundEngine:
         confirm: Confirm | None = None,
+    ) -> BoundEngine:
         """An executor that calls on somebody's behalf. What is not given stays as it is.
 
         Args:
@@ -113,8 +113,8 @@ class BoundEngine(LocalCalls):
             transport: How calls arrive.
             gone: What it means when the scope round `execute` is cancelled; servers pass ``Cause.DISCONNECT``.
             run: The run that calls come from: its ids, and metadata that is added to what is bound.
-        """
             confirm: Asks a person about each call that lacks nothing but a confirmation.
+        """
         base = self._caller.context if context is None else context
         changes: dict[str, Any] = {
             "principal": principal,

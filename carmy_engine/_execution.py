@@ -105,9 +105,9 @@ class Execution(msgspec.Struct, eq=False):
         ended: The tool is over; late reports are dropped.
         result: Its result, kept for looking it up.
         output_bytes: The size of its output.
+        granted: A permission that a person has granted to this execution alone.
     """
 
-        granted: A permission that a person has granted to this execution alone.
     id: str
     tool: str
     request_id: str | None
@@ -127,11 +127,11 @@ class Execution(msgspec.Struct, eq=False):
     ended: bool = False
     result: ExecutionResult | None = None
     output_bytes: int = 0
+    granted: str | None = None
     _waits_since: float | None = None
     _cancellation: Cancellation | None = None
 
     @property
-    granted: str | None = None
     def cancellation(self) -> Cancellation:
         """What the tool sees; holds the cause. Made when somebody asks."""
         if self._cancellation is None:

@@ -25,8 +25,8 @@ from ._invoke import Ending, Invoker
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity
 from ._model.result import Outcome
-from ._registry import Registered, Registry
 from ._policy import SafePolicy, missing_confirmation
+from ._registry import Registered, Registry
 from ._reservations import Reservations, identity_of
 from ._result import ExecutionResult
 from ._scope import QuickScope
@@ -96,18 +96,18 @@ class Pipeline:
         found: Registered | None = None
         try:
             found = self.registry.find(request.tool, caller.only)
-            for policy in found.policies:
             context = caller.context if caller.confirm is None else _as_confirmed(execution, found)
+            for policy in found.policies:
                 policy.check(context, found.spec)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             raw = _json_arguments(request)
             arguments = found.tool.parse(raw)
+            if execution.granted is not None and not self.inflight.closing:
+                await _confirm(execution, found, raw)
             # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
             # through the scheduler on every call would cost as much as the rest of the call.
             if self.now() < self._yield_at:
-            if execution.granted is not None and not self.inflight.closing:
-                await _confirm(execution, found, raw)
                 await trio.lowlevel.checkpoint_if_cancelled()
             else:
                 self._yield_at = self.now() + _YIELD_SECONDS
@@ -221,11 +221,6 @@ class Pipeline:
             self.finisher.finish(execution, found.spec, self._cut_off(execution, found))
 
 
-def _left_thread(execution: Execution) -> bool:
-    return execution.thread is not None and execution.thread.abandoned
-
-
-def _json_arguments(request: ExecutionRequest) -> bytes:
 def _as_confirmed(execution: Execution, found: Registered) -> AgentContext:
     """The caller's context, as it would be if a person confirmed the call: that question comes last."""
     context = execution.caller.context
@@ -247,6 +242,11 @@ async def _confirm(execution: Execution, found: Registered, raw: bytes) -> None:
         SafePolicy().check(caller.context, found.spec)
 
 
+def _left_thread(execution: Execution) -> bool:
+    return execution.thread is not None and execution.thread.abandoned
+
+
+def _json_arguments(request: ExecutionRequest) -> bytes:
     """The arguments as JSON; missing and null mean none."""
     arguments = request.arguments
     if arguments is None:
