@@ -44,11 +44,6 @@ from ._message import Response as Answer
 log = logging.getLogger("carmy_http")
 
 
-_ANSWER = h11.Response(status_code=200, headers=[("content-length", "0")])
-_LAST_ANSWER = h11.Response(status_code=200, headers=[("content-length", "0"), ("connection", "close")])
-_END = h11.EndOfMessage()
-
-
 class _Tasks:
     """Hypercorn's task group, as its streams use it: starts the application of one request."""
 
@@ -124,6 +119,7 @@ class Protocol(H11Protocol):
         self._pipelined = bytearray()
         self._held = b""
         self._refused = False
+        self._answered = False
 
     @property
     def is_idle(self) -> bool:
@@ -221,7 +217,7 @@ class Protocol(H11Protocol):
     async def refuse(self, status: int, reason: str) -> None:
         """Answer what is no request, if no answer has begun, and close. A running application is told of the end."""
         refused, self._refused = self._refused, True
-        if not refused and self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+        if not refused and not self._answered and self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             body = error_body(invalid_request(reason).info)
             await self._link.write(
                 b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n%b"
@@ -253,22 +249,26 @@ class Protocol(H11Protocol):
     async def respond(self, answer: Answer, head: bool) -> None:
         """Write a whole answer at once; see `Direct`.
 
-        The parser only learns that there was an answer, and says whether the connection ends with it: putting headers
-        through its checks would cost more than everything else here, and ours need none.
+        The parser does not learn of it, and makes room for another one: putting headers through its checks would cost more
+        than everything else here, and ours need none.
         """
         if self._refused:
             return
-        ends = self._link.is_draining() or self.connection.their_state is h11.SEND_BODY
-        told = self._encode(_LAST_ANSWER if ends else _ANSWER)
-        self._encode(_END)
+        self._answered = True
+        # Only a parser that has seen the whole request and may see another one is DONE.
+        ends = self._link.is_draining() or self.connection.their_state is not h11.DONE
         lines = [b"HTTP/1.1 %d \r\n" % answer.status]
         lines += [b"%b: %b\r\n" % header for header in answer.headers]
-        lines.append(b"date: %b\r\n" % http_date())
-        lines.append(b"connection: close\r\n\r\n" if b"close" in told else b"\r\n")
+        lines.append(b"date: %b\r\n%b\r\n" % (http_date(), b"connection: close\r\n" if ends else b""))
         if not head:
             lines.append(answer.body)
         await self._link.write(b"".join(lines))
-        await self._maybe_recycle()
+        await self._close_stream()
+        if ends or self._link.is_draining():
+            self._link.finish()
+        else:
+            self._answered = False
+            self._renew()
 
     def _encode(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> bytes:
         try:
@@ -290,18 +290,18 @@ class Protocol(H11Protocol):
         if self._link.is_draining() or connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             self._link.finish()
             return
-        self._head = bytearray(connection.trailing_data[0])
-        if self._head or self._pipelined:
-            # The next head must pass the checks, so it cannot stay in this parser's buffer.
-            self._head += self._pipelined
-            self._pipelined = bytearray()
-            self._expecting = True
-            limit = self.config.h11_max_incomplete_size
-            fresh = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
-            self.connection = fresh  # pyright: ignore[reportIncompatibleVariableOverride] - never a WebSocket's
-        else:
-            connection.start_next_cycle()
-        self._link.end_request(more=bool(self._head))
+        self._renew()
+
+    def _renew(self) -> None:
+        """Be ready for the next request. Its head must pass the checks, so what is here of it cannot stay in the parser."""
+        self._head = bytearray(self.connection.trailing_data[0])
+        self._head += self._pipelined
+        self._pipelined = bytearray()
+        self._expecting = bool(self._head)
+        limit = self.config.h11_max_incomplete_size
+        fresh = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
+        self.connection = fresh  # pyright: ignore[reportIncompatibleVariableOverride] - never a WebSocket's
+        self._link.end_request(more=self._expecting)
 
     async def _on_event(self, event: Any) -> None:
         """For what hypercorn's own methods send past `stream_send`; only the closing of a connection is left."""
