@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -15,11 +15,15 @@ from ._declare import _ATTRIBUTE, ToolAttributes, ToolDeclaration, compile_tool,
 from ._engine import Engine, open_engine
 from ._model.spec import DEFAULT_MAX_WAITING
 from ._mount import Mount, Mountable, mounted_tools
+from ._pipeline import Pipeline
 from ._plugins import find_store
 from ._settings import Settings
 from ._toolbox import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
 from .errors import AgentError, ConfigurationError, DeclarationError, StartupError
 from .stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer  # of the extra `otel`, which only `App.spans` needs
 
 F = TypeVar("F", bound=Callable[..., Any])
 ReadyCheck = Callable[[], Awaitable[object] | object]
@@ -59,6 +63,7 @@ class App:
         self._state: dict[Any, object] = {}
         self._policies: list[abc.Policy] = []
         self._sinks: list[abc.Sink] = []
+        self._make_pipeline: Callable[..., Pipeline] = Pipeline
         self._store: abc.IdempotencyStore | None = None
         self._authenticator: abc.Authenticator | None = None
         self._ready_checks: dict[str, ReadyCheck] = {}
@@ -152,6 +157,27 @@ class App:
         self._sinks.append(sink)
         return self
 
+    def spans(self, tracer: Tracer | None = None) -> Self:
+        """Make a span of OpenTelemetry for every execution. Without this there are none, and they cost nothing.
+
+        Args:
+            tracer: Who makes them; None for the tracer ``carmy_engine`` of the global provider.
+
+        Raises:
+            DeclarationError: There are spans already, or OpenTelemetry is not installed.
+        """
+        try:
+            from ._spans import Spans  # noqa: PLC0415 - the only part that needs the extra `otel`
+        except ModuleNotFoundError as missing:
+            raise DeclarationError(
+                f"spans need the package {missing.name!r}: pip install 'carmy-engine[otel]'"
+            ) from None
+        if self._make_pipeline is not Pipeline:
+            raise DeclarationError(f"application {self.name!r} makes spans already")
+        spans = Spans(tracer)
+        self._make_pipeline = spans.pipeline
+        return self.sink(spans)
+
     def store(self, store: abc.IdempotencyStore | str) -> Self:
         """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``sqlite:PATH``).
 
@@ -238,6 +264,7 @@ class App:
                 authenticator=self._authenticator,
                 ready_checks=self._ready_checks,
                 withheld=self._withheld,
+                make_pipeline=self._make_pipeline,
             ) as engine:
                 yield engine
 

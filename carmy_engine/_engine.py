@@ -263,6 +263,7 @@ async def open_engine(
     authenticator: Authenticator | None = None,
     ready_checks: Mapping[str, ReadyCheck] | None = None,
     withheld: Iterable[str] = (),
+    make_pipeline: Callable[..., Pipeline] = Pipeline,
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
@@ -277,6 +278,7 @@ async def open_engine(
         authenticator: For transports.
         ready_checks: For transports.
         withheld: Names that get ``TOOL_NOT_PERMITTED`` instead of ``TOOL_NOT_FOUND``, unless there is such a tool.
+        make_pipeline: Puts the steps together; for what goes round every execution, such as spans.
 
     Raises:
         StartupError: Two tools have the same name.
@@ -295,7 +297,7 @@ async def open_engine(
             await prepare()
         async with trio.open_nursery() as background:
             with Watchdog() as watchdog:
-                pipeline = Pipeline(
+                pipeline = make_pipeline(
                     registry=registry,
                     inflight=inflight,
                     reservations=Reservations(store, all_sinks),

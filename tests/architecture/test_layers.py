@@ -18,6 +18,7 @@ OPTIONAL = [
     "hypercorn",
     "jsonschema",
     "mcp",
+    "opentelemetry",
     "rich",
     "trio_websocket",
 ]
