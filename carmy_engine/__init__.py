@@ -17,7 +17,7 @@ from __future__ import annotations
 from . import abc, codec
 from ._app import App, app
 from ._authenticate import BearerTokens
-from ._calls import ModelCall, ModelResult
+from ._calls import ModelCall, ModelResult, run_calls
 from ._context import AgentContext, Cancellation, Progress
 from ._declare import INJECTED, Arg, State, tool
 from ._engine import BoundEngine, Engine, EngineStatistics, open_engine
@@ -121,5 +121,6 @@ __all__ = [
     "codec",
     "grace",
     "open_engine",
+    "run_calls",
     "tool",
 ]

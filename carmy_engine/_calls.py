@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,10 +12,14 @@ import msgspec
 import trio
 
 from ._crash import raise_single
-from ._ids import MAX_REQUEST_ID_BYTES
+from ._ids import MAX_REQUEST_ID_BYTES, new_execution_id
+from ._model.cause import Cause
 from ._model.error import ErrorInfo
 from ._model.request import ExecutionRequest
+from ._model.run import RunContext
 from ._result import ExecutionResult
+from .abc import Executor
+from .errors import AgentError, ClosedError, OutcomeUnknownError
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +94,7 @@ async def run_side_by_side(
 
     Args:
         calls: Those of one turn of the model.
-        run_one: Runs one; also gets how many before it have the same id.
+        run_one: Runs one that can be read; also gets how many before it have the same id.
         takes_turns: Whether the calls to the tool of this name take turns.
 
     Raises:
@@ -107,7 +111,10 @@ async def run_side_by_side(
 
     async def run_lane(lane: list[tuple[int, ModelCall, int]]) -> None:
         for place, call, repeated in lane:
-            results[place] = await run_one(call, repeated)
+            if call.problem is None:
+                results[place] = await run_one(call, repeated)
+            else:
+                results[place] = ExecutionResult(execution_id=new_execution_id(), error=call.problem)
 
     if len(lanes) == 1:
         await run_lane(*lanes.values())
@@ -119,3 +126,71 @@ async def run_side_by_side(
         except BaseExceptionGroup as group:
             raise_single(group)
     return [ModelResult(call=call, result=results[place]) for place, call in enumerate(calls)]
+
+
+async def run_calls(
+    executor: Executor, calls: Iterable[ModelCall], *, run: RunContext | None = None
+) -> list[ModelResult]:
+    """Run the calls of a model's turn together, in any executor; each gets exactly one result, in their order.
+
+    ::
+
+        async with open_http(url) as shop:
+            openai = provider("openai", await shop.catalog())
+            ...
+            conversation += openai.render(await run_calls(shop, openai.parse(response), run=run))
+
+    The identity of a call is the run and its ``call_id``, as in `Engine.run_calls`, which also tells the tool and the record of
+    both: what a client sends holds no context. A call whose connection broke has a result as well: ``EXECUTOR_UNAVAILABLE`` if
+    the tool has not run, and ``EXECUTION_UNCERTAIN`` if it may have.
+
+    Args:
+        executor: A client, a gateway, or an engine.
+        calls: From a `carmy_engine.providers` format's ``parse``.
+        run: Whose turn it is. Without a ``run_id`` or ``thread_id``, the ids of the model alone are the identity.
+
+    Raises:
+        trio.Cancelled: The caller's own scope was cancelled; so were all calls.
+    """
+    asked = [*calls]
+    thread_id, run_id = (None, None) if run is None else (run.thread_id, run.run_id)
+    taking_turns = await _taking_turns(executor, asked)
+
+    async def run_one(call: ModelCall, repeated: int) -> ExecutionResult:
+        request_id = request_id_of(call, thread_id=thread_id, run_id=run_id, repeated=repeated)
+        try:
+            return await executor.execute(request_of(call, request_id))
+        except (ClosedError, OutcomeUnknownError) as problem:
+            return _lost(call, problem)
+
+    return await run_side_by_side(asked, run_one, taking_turns.__contains__)
+
+
+async def _taking_turns(executor: Executor, calls: Sequence[ModelCall]) -> set[str]:
+    """The tools whose order among these calls matters. A turn with one call for each tool asks nobody."""
+    repeated = {tool for tool, count in Counter(call.tool for call in calls).items() if count > 1}
+    if not repeated:
+        return repeated
+    try:
+        catalog = await executor.catalog()
+    except ClosedError:
+        return repeated  # the calls will find that out, each for itself
+    return repeated - {spec.name for spec in catalog.tools if spec.parallel_safe}
+
+
+def _lost(call: ModelCall, problem: ClosedError | OutcomeUnknownError) -> ExecutionResult:
+    """The result of a call whose executor went away. What the exception says is for people: it may name addresses."""
+    if isinstance(problem, ClosedError):
+        error = AgentError.standard(
+            "EXECUTOR_UNAVAILABLE",
+            f"the executor of {call.tool} cannot be reached; the tool was not run",
+            details={"phase": "waiting"},
+        )
+    else:
+        error = AgentError.standard(
+            "EXECUTION_UNCERTAIN",
+            f"the connection was lost while {call.tool} ran; its effects may or may not exist",
+            suggested_action="Find out whether the effect exists before you call it again.",
+            details={"state": "interrupted", "cause": Cause.DISCONNECT.value},
+        )
+    return ExecutionResult(execution_id="", error=error.info, exception=problem)

@@ -13,7 +13,6 @@ from ._compiled import CompiledTool
 from ._context import AgentContext
 from ._declare import ToolDeclaration, declaration_of
 from ._execution import Caller
-from ._ids import new_execution_id
 from ._model.request import ExecutionRequest
 from ._pipeline import Pipeline
 from ._result import ExecutionResult
@@ -114,8 +113,6 @@ class LocalCalls:
         context = self._caller.context
 
         async def run_one(call: ModelCall, repeated: int) -> ExecutionResult:
-            if call.problem is not None:
-                return ExecutionResult(execution_id=new_execution_id(), error=call.problem)
             request_id = request_id_of(call, thread_id=context.thread_id, run_id=context.run_id, repeated=repeated)
             bound = msgspec.structs.replace(context, call_id=call.call_id)
             caller = msgspec.structs.replace(self._caller, context=bound)

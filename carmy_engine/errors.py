@@ -63,7 +63,7 @@ CODES: Mapping[str, CodeInfo] = {
     "UNKNOWN_OP": CodeInfo(_V, True, False, "There is no such operation."),
     "EXECUTION_NOT_FOUND": CodeInfo(_N, False, False, "No running or recent execution has this id."),
     "INTERNAL_ERROR": CodeInfo(_I, False, False, "A server failed; its log has the details under the error id."),
-    "EXECUTOR_UNAVAILABLE": CodeInfo(_O, True, True, "The executor that a tool is mounted from cannot be reached."),
+    "EXECUTOR_UNAVAILABLE": CodeInfo(_O, True, True, "The executor behind a tool cannot be reached."),
     "INVALID_TOOL_NAME": CodeInfo(_V, False, False, "A tool's name is not 1-128 of A-Z a-z 0-9 _ - ."),
     "DUPLICATE_TOOL": CodeInfo(_C, False, False, "Two tools have the same name."),
     "INVALID_SCHEMA": CodeInfo(_V, False, False, "A tool's input or output has no usable schema."),
