@@ -26,6 +26,7 @@ Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")
 Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
 Address = Annotated[str, Meta(min_length=1, description="HOST:PORT, such as 127.0.0.1:3000 or [::1]:0")]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
+Asking = Annotated[Literal["ask", "refuse"], Meta(description="ask or refuse")]
 Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
 
 _ADDRESS = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:/\s@]+)):(?P<port>[0-9]{1,5})")
@@ -93,6 +94,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         security_headers: Add defensive headers to every answer.
         allowed_hosts: Names accepted in ``Host`` beside loopback, with or without a port.
         allowed_origins: Browser origins that may call, exact (``https://app.example``).
+        mcp: Serve MCP beside the other addresses, if the package for it is installed.
     """
 
     server: Server = "hypercorn"
@@ -102,6 +104,19 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     security_headers: Flag = False
     allowed_hosts: Texts = ()
     allowed_origins: Texts = ()
+    mcp: Flag = True
+
+
+class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[mcp]``.
+
+    Attributes:
+        confirm: ``ask``: the person behind a client is asked about calls that need a confirmation; ``refuse``: nobody is.
+        promote_after_secs: How long a client that knows tasks waits for an answer before its call becomes one; 0 for ever.
+    """
+
+    confirm: Asking = "ask"
+    promote_after_secs: SecondsOrNone = 2.0
 
 
 class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +148,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         allow_anonymous: Serve on an address that is not loopback without an authenticator.
         expose_errors: Development only: tell callers type and message of a tool's unexpected exceptions.
         http: The HTTP transport.
+        mcp: MCP.
         store: The idempotency store.
 
     Raises:
@@ -148,6 +164,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allow_anonymous: Flag = False
     expose_errors: Flag = False
     http: HttpSettings = HttpSettings()
+    mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()
 
     def __post_init__(self) -> None:

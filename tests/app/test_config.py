@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from carmy_engine import ConfigurationError, HttpSettings, Settings, StoreSettings
+from carmy_engine import ConfigurationError, HttpSettings, McpSettings, Settings, StoreSettings
 from carmy_engine._config import KEYS, load_settings
 from carmy_engine._settings import split_address
 
@@ -62,6 +62,9 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "http.security_headers": "TRUE",
         "http.allowed_hosts": "a.example, b.example",
         "http.allowed_origins": "https://a.example",
+        "http.mcp": "false",
+        "mcp.confirm": "refuse",
+        "mcp.promote_after_secs": "0",
         "store.url": "memory:",
         "store.retention_days": "0.5",
         "store.durability": "normal",
@@ -87,7 +90,9 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
             security_headers=True,
             allowed_hosts=("a.example", "b.example"),
             allowed_origins=("https://a.example",),
+            mcp=False,
         ),
+        mcp=McpSettings(confirm="refuse", promote_after_secs=0),
         store=StoreSettings(retention_days=0.5, durability="normal", audit_days=1),
     )
 

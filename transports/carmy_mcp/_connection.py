@@ -71,6 +71,7 @@ class _Connection:
         self._serving = trio.CancelScope()
         self._writing = trio.CancelScope(shield=True)
         self._ended = False
+        self._deaf = trio.Event()
 
     async def run(self, server: Server[Any]) -> None:
         async with trio.open_nursery() as background:
@@ -125,6 +126,7 @@ class _Connection:
                         data = await self._channel.receive()
             except trio.EndOfChannel:
                 self._ended = True
+                self._deaf.set()
                 await self._finish()
                 break
             except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -156,6 +158,7 @@ class _Connection:
             return None
         self._accepted[request_id] = exchange
         exchange.wait_room = self._wait_room
+        exchange.deaf = self._deaf
 
         async def unanswered() -> None:
             self._settle(request_id)

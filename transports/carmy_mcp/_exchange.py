@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import trio
+from mcp.server.context import ServerRequestContext
 
-from carmy_engine import BoundEngine, Cause, ExecutionRequest
+from carmy_engine import AgentContext, BoundEngine, Cause, ExecutionRequest
 from carmy_engine.codec import invalid_request
 
 REQUEST_ID = "carmy/request_id"
@@ -22,20 +23,36 @@ EXECUTION_META = "carmy/execution_meta"
 """In a call's ``_meta``: true asks for the execution's id and status on success as well."""
 
 
+_NEVER = trio.Event()
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+"""What the SDK knows of a request."""
+
+Owner: TypeAlias = tuple[str | None, str | None]
+"""Principal and session of a caller: whose a thing is that outlives its request."""
+
+
+def owner_of(context: AgentContext) -> Owner:
+    """Who calls."""
+    return context.principal, context.session
+
+
 class Exchange:
     """One request, from its acceptance until it is answered or given up.
 
     Attributes:
         arguments: Of a call, as they were sent; None when there were none.
+        deaf: Set when the client says nothing any more, so that it cannot be asked.
         scope: Round its execution, for `stop` alone: a caller that cancels its request makes the SDK cancel its handler.
         executor: Its own, so that its execution can be told from others; None as long as it has none.
         wait_room: Waits while the peer does not take what is there already.
     """
 
-    __slots__ = ("arguments", "executor", "scope", "wait_room")
+    __slots__ = ("arguments", "deaf", "executor", "scope", "wait_room")
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
         self.arguments = arguments
+        self.deaf = _NEVER
         self.scope = trio.CancelScope()
         self.executor: BoundEngine | None = None
         self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint

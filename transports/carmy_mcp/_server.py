@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
@@ -25,20 +25,24 @@ from carmy_engine import (
 from carmy_engine._crash import as_agent_error
 from carmy_engine._ids import new_execution_id
 
-from ._exchange import EXECUTION_META, Exchange, request_of
+from ._confirm import Questions
+from ._exchange import EXECUTION_META, Context, Exchange, request_of
 from ._listing import StaleCursorError, is_wrapped, page_of
 from ._results import call_result, error_data, refusal
+
+__all__ = ["Context", "guard", "make_server"]
 
 log = logging.getLogger("carmy_mcp")
 
 LIST_TTL_MS = 60_000
 """How long a client may keep a list of tools. It changes only with the server's start, or with the caller's rights."""
 
-Context = ServerRequestContext[Any, Any]
-
 
 def make_server(
-    name: str, executor_of: Callable[[Context], BoundEngine], exchange_of: Callable[[Context], Exchange]
+    name: str,
+    executor_of: Callable[[Context], BoundEngine],
+    exchange_of: Callable[[Context], Exchange],
+    questions: Questions | None = None,
 ) -> Server[Any]:
     """A server that lists and calls what executors have.
 
@@ -46,8 +50,9 @@ def make_server(
         name: The server's name.
         executor_of: The executor of whoever sent a request.
         exchange_of: What the transport knows of a request.
+        questions: To the persons behind clients; None when they are not asked.
     """
-    handlers = _Handlers(executor_of, exchange_of)
+    handlers = _Handlers(executor_of, exchange_of, questions)
     server: Server[Any] = Server(
         name,
         version=__version__,
@@ -79,10 +84,14 @@ async def guard(ctx: Context, call_next: CallNext) -> HandlerResult:
 
 class _Handlers:
     def __init__(
-        self, executor_of: Callable[[Context], BoundEngine], exchange_of: Callable[[Context], Exchange]
+        self,
+        executor_of: Callable[[Context], BoundEngine],
+        exchange_of: Callable[[Context], Exchange],
+        questions: Questions | None,
     ) -> None:
         self._executor_of = executor_of
         self._exchange_of = exchange_of
+        self._questions = questions
         self._wrapped: dict[str, bool] = {}
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
@@ -102,7 +111,8 @@ class _Handlers:
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         """One execution, and its answer."""
         exchange = self._exchange_of(context)
-        executor = exchange.executor = self._executor_of(context).bind()
+        asking = None if self._questions is None else self._questions.about(context, exchange, params)
+        executor = exchange.executor = self._executor_of(context).bind(confirm=asking)
         meta = _meta_of(context)
         try:
             request = request_of(params.name, exchange, meta)
@@ -118,6 +128,8 @@ class _Handlers:
         if result is None:
             left = AgentError.standard("CANCELLED", f"{params.name} was cancelled before it was started")
             result = ExecutionResult(execution_id=new_execution_id(), error=left.info)
+        if asking is not None and asking.question is not None:
+            return asking.question
         if result.error is not None and result.error.code == "TOOL_NOT_FOUND" and not await _has(executor, params.name):
             raise MCPError(code=types.INVALID_PARAMS, message=result.error.message, data=error_data(result.error))
         wrapped = result.error is None and await self._is_wrapped(executor, params.name)

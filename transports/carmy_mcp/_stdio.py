@@ -11,6 +11,7 @@ from carmy_stdio._server import _end_children, _watch
 from carmy_stdio._threads import ThreadReader, ThreadWriter
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
+from ._confirm import Questions
 from ._connection import serve_connection
 from ._exchange import Exchange
 from ._server import Context, make_server
@@ -42,6 +43,7 @@ class _Mcp:
         writer = ThreadWriter(descriptors.output, descriptors.turns)
         channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
         caller = engine.bind(transport="mcp")
+        questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
 
         def executor_of(_: Context) -> BoundEngine:
             return caller
@@ -50,7 +52,7 @@ class _Mcp:
             nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
             task_status.started("mcp ready")
             await serve_connection(
-                make_server(engine.name, executor_of, _exchange_of),
+                make_server(engine.name, executor_of, _exchange_of, questions),
                 channel,
                 stopped=engine.stopped,
                 drain_seconds=engine.settings.drain_timeout_secs,

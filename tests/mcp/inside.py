@@ -1,0 +1,170 @@
+"""A connection without a process: what a client sends and gets, over channels in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+
+from carmy_engine import App, BoundEngine, Engine
+from carmy_mcp._confirm import Questions
+from carmy_mcp._connection import serve_connection
+from carmy_mcp._server import make_server
+from carmy_mcp._stdio import _exchange_of
+from tests.mcp.conftest import HELLO, request
+
+MODERN = "2026-07-28"
+
+
+class End(trio.abc.Channel[bytes]):
+    """One end of a channel of messages."""
+
+    def __init__(self, incoming: trio.MemoryReceiveChannel[bytes], outgoing: trio.MemorySendChannel[bytes]) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def send(self, value: bytes) -> None:
+        await self._outgoing.send(value)
+
+    async def receive(self) -> bytes:
+        return await self._incoming.receive()
+
+    async def aclose(self) -> None:
+        await self._outgoing.aclose()
+
+
+class Client:
+    """A client, spoken by hand.
+
+    Attributes:
+        engine: What it talks to.
+        capabilities: What it declares.
+        version: What it speaks.
+    """
+
+    def __init__(self, end: End, engine: Engine, capabilities: dict[str, Any], version: str) -> None:
+        self._end = end
+        self._id = 0
+        self.engine = engine
+        self.capabilities = capabilities
+        self.version = version
+
+    async def send(self, *messages: dict[str, Any]) -> None:
+        for message in messages:
+            await self._end.send(msgspec.json.encode(message))
+
+    async def receive(self) -> dict[str, Any]:
+        with trio.fail_after(1000):
+            return msgspec.json.decode(await self._end.receive())
+
+    async def end(self) -> None:
+        """Say that nothing more comes."""
+        await self._end.aclose()
+
+    async def request(self, method: str, meta: dict[str, Any] | None = None, **params: Any) -> int:
+        """Send one; give its id."""
+        self._id += 1
+        if self.version == MODERN:
+            meta = {
+                "io.modelcontextprotocol/protocolVersion": MODERN,
+                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+                **(meta or {}),
+            }
+        await self.send(request(self._id, method, **params, **({} if meta is None else {"_meta": meta})))
+        return self._id
+
+    async def call(self, tool: str, arguments: dict[str, Any], **params: Any) -> int:
+        """Send a call; give its id."""
+        return await self.request("tools/call", name=tool, arguments=arguments, **params)
+
+    async def cancel(self, id: int) -> None:  # noqa: A002 - its name on the wire
+        """Take a request back."""
+        await self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+
+    async def outcome(self, method: str, **params: Any) -> dict[str, Any]:
+        """The result of a request, which has to be the next message, or its error."""
+        sent = await self.request(method, **params)
+        answer = await self.receive()
+        assert answer["id"] == sent
+        return answer["result"] if "result" in answer else answer["error"]
+
+    async def result(self, tool: str, arguments: dict[str, Any], **params: Any) -> dict[str, Any]:
+        """The result of a call."""
+        return await self.outcome("tools/call", name=tool, arguments=arguments, **params)
+
+
+def code(result: dict[str, Any]) -> str:
+    """The code of the error in a result; ``ok`` for a success."""
+    error = result.get("_meta", {}).get("carmy/error")
+    return "ok" if error is None else error["code"]
+
+
+class Ran:
+    """What has run."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.go_on = trio.Event()
+        self.ended: list[str] = []
+
+
+def app_of(ran: Ran) -> App:
+    """Tools that say when they run."""
+    app = App("test")
+
+    @app.tool(effect="destructive")
+    async def destroy(name: str) -> str:
+        """Needs a confirmation."""
+        ran.names.append(name)
+        return f"{name} is gone"
+
+    @app.tool(effect="write", parallel_safe=True)
+    async def wait(name: str) -> dict[str, str]:
+        """Goes on when it is told to."""
+        ran.names.append(name)
+        try:
+            await ran.go_on.wait()
+        finally:
+            ran.ended.append(name)
+        return {"name": name}
+
+    return app
+
+
+@asynccontextmanager
+async def connected(
+    ran: Ran,
+    *,
+    capabilities: dict[str, Any] | None = None,
+    version: str = "2025-11-25",
+    bound: dict[str, Any] | None = None,
+    drain_seconds: float = 10,
+) -> AsyncIterator[Client]:
+    """A client that has been greeted, and the server that it talks to."""
+    async with app_of(ran).open() as engine, trio.open_nursery() as nursery:
+        to_server, from_client = trio.open_memory_channel[bytes](0)
+        to_client, from_server = trio.open_memory_channel[bytes](0)
+        caller = engine.bind(transport="mcp", **(bound or {}))
+
+        def executor_of(_: object) -> BoundEngine:
+            return caller
+
+        async def serve() -> None:
+            server = make_server("test", executor_of, _exchange_of, Questions(engine.stopping))
+            await serve_connection(
+                server, End(from_client, to_client), stopped=engine.stopped, drain_seconds=drain_seconds
+            )
+            await to_client.aclose()
+
+        nursery.start_soon(serve)
+        client = Client(End(from_server, to_server), engine, capabilities or {}, version)
+        if version != MODERN:
+            hello = {**HELLO[0]["params"], "protocolVersion": version, "capabilities": client.capabilities}
+            await client.outcome("initialize", **hello)
+            await client.send(HELLO[1])
+        yield client
+        nursery.cancel_scope.cancel()
