@@ -24,7 +24,9 @@ _WHAT_HAPPENED = {
 }
 
 
-def cancelled_error(cause: Cause, spec: ToolSpec, *, started: bool, timeout: float) -> AgentError:
+def cancelled_error(
+    cause: Cause, spec: ToolSpec, *, started: bool, timeout: float, joined: str | None = None
+) -> AgentError:
     """The error of an execution that was cut off.
 
     Args:
@@ -32,10 +34,15 @@ def cancelled_error(cause: Cause, spec: ToolSpec, *, started: bool, timeout: flo
         spec: The tool's.
         started: The tool had begun to run, so effects may exist; else it is certain that there are none.
         timeout: The execution's limit in seconds, for the message.
+        joined: The execution whose end it was waiting for, if that is why it had not begun.
     """
     code = CODE_OF_CAUSE[cause]
     happened = _WHAT_HAPPENED[cause].format(timeout=timeout)
-    if not started:
+    details = {"phase": "running" if started else "waiting", "cause": cause.value}
+    if not started and joined is not None:
+        message = f"another attempt with this request_id is still running: {happened} while this call waited for it"
+        details["execution_id"] = joined
+    elif not started:
         message = f"{spec.name} was never started: {happened} while it waited"
     elif spec.effect.is_safe:
         message = f"{spec.name} was stopped while it ran: {happened}"
@@ -50,5 +57,5 @@ def cancelled_error(cause: Cause, spec: ToolSpec, *, started: bool, timeout: flo
         known.category,
         retryable=may_retry,
         retry_after=1 if may_retry else None,
-        details={"phase": "running" if started else "waiting", "cause": cause.value},
+        details=details,
     )

@@ -18,6 +18,7 @@ from ._finish import Finisher
 from ._grace import GRACE_SECONDS, grace
 from ._inflight import ExecutionSummary, Inflight
 from ._invoke import Invoker
+from ._join import Joins
 from ._local import LocalCalls
 from ._model.cause import Cause
 from ._model.request import ExecutionRequest
@@ -300,7 +301,7 @@ async def open_engine(
                 pipeline = make_pipeline(
                     registry=registry,
                     inflight=inflight,
-                    reservations=Reservations(store, all_sinks),
+                    reservations=Reservations(store, all_sinks, Joins(inflight.runs)),
                     invoker=Invoker(threads, expose_errors=settings.expose_errors),
                     finisher=Finisher(all_sinks, inflight),
                     background=background,

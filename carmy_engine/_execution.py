@@ -93,11 +93,13 @@ class Execution(msgspec.Struct, eq=False):
         listener: Who listens to its events.
         now: The engine's clock, trio's time; callable in any thread.
         returned: Gets what the tool returned, for callers in process.
+        may_join: It waits for a running attempt with its request_id, instead of being refused.
+        joined: The id of the execution whose end it waits for, None when it does not.
         started_at: Unix seconds of its arrival.
         timeout: Its limit, in seconds.
         began: When the clock of the deadline started (the reservation); None before.
         deadline: When it times out; infinite before the reservation.
-        waited: Seconds spent waiting for a turn or a thread.
+        waited: Seconds spent waiting for a turn, a thread, or the end of another attempt.
         scope: What a cancel cancels; None before the reservation.
         phase: See `Phase`.
         gone: Nobody takes the answer: the caller's own scope was cancelled.
@@ -115,6 +117,8 @@ class Execution(msgspec.Struct, eq=False):
     listener: Listener | None
     now: Callable[[], float]
     returned: Callable[[Any], None] | None = None
+    may_join: bool = False
+    joined: str | None = None
     started_at: float = msgspec.field(default_factory=time.time)
     timeout: float = float("inf")
     began: float | None = None
@@ -185,9 +189,15 @@ class Execution(msgspec.Struct, eq=False):
     def waits(self) -> None:
         """It has to wait for a turn or a thread."""
         if self._waits_since is None:
-            self._waits_since = self.now()
+            self._waits_since = self.now() - self.waited
             if self.listener is not None:
                 self.listener.tool_waiting(self)
+
+    def joins(self, holder: str) -> None:
+        """It waits for the end of another execution. Nobody is told: so far it is on its way to a replay."""
+        self.joined = holder
+        if self._waits_since is None:
+            self._waits_since = self.now() - self.waited
 
     def starts(self) -> None:
         """The tool begins. Also called in a worker thread."""

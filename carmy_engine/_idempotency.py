@@ -9,6 +9,7 @@ from ._model.error import ErrorInfo
 from ._model.reservation import Reservation, ReservationState
 from ._model.result import Outcome
 from ._model.spec import ToolSpec
+from .codec import invalid_request
 from .errors import AgentError
 
 
@@ -40,7 +41,7 @@ def judge(existing: Reservation, fingerprint: bytes) -> Outcome:
         raise AgentError.standard(
             "EXECUTION_UNCERTAIN",
             "the first attempt with this request_id is still running",
-            suggested_action="Send the same request again later to get its result.",
+            suggested_action='Send the same request again later to get its result, or with on_running "wait" to wait for it.',
             details=details,
         )
     if existing.cause is not None:
@@ -51,6 +52,17 @@ def judge(existing: Reservation, fingerprint: bytes) -> Outcome:
         suggested_action="Find out whether the effect exists before you use a new request_id.",
         details=details,
     )
+
+
+def may_join(on_running: object) -> bool:
+    """What a request's ``on_running`` says.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``: nothing that there is.
+    """
+    if on_running not in ("refuse", "wait"):
+        raise invalid_request("on_running must be 'refuse' or 'wait'")
+    return on_running == "wait"
 
 
 def is_in_doubt(existing: Reservation, fingerprint: bytes) -> bool:

@@ -71,6 +71,10 @@ class Inflight:
         """A snapshot."""
         return list(self._running.values())
 
+    def runs(self, execution_id: str) -> bool:
+        """Whether it is among those that are counted as running."""
+        return execution_id in self._running
+
     def admit(self, execution: Execution) -> None:
         """Count an execution as running.
 

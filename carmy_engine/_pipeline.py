@@ -19,6 +19,7 @@ from ._context import AgentContext
 from ._crash import as_agent_error
 from ._execution import Caller, Execution, Listener
 from ._finish import Finisher
+from ._idempotency import may_join
 from ._ids import new_execution_id
 from ._inflight import Inflight
 from ._invoke import Ending, Invoker
@@ -100,6 +101,8 @@ class Pipeline:
             for policy in found.policies:
                 policy.check(context, found.spec)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
+            if request.on_running != "refuse":
+                execution.may_join = may_join(request.on_running)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             raw = _json_arguments(request)
             arguments = found.tool.parse(raw)
@@ -212,7 +215,9 @@ class Pipeline:
         execution.notice_cancel()
         cause = execution.cancellation.cause
         assert cause is not None
-        error = cancelled_error(cause, found.spec, started=execution.started, timeout=execution.timeout)
+        error = cancelled_error(
+            cause, found.spec, started=execution.started, timeout=execution.timeout, joined=execution.joined
+        )
         return Ending(error=error, cause=cause)
 
     def _finish_cut_off(self, execution: Execution, found: Registered | None) -> None:

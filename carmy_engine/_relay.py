@@ -62,6 +62,7 @@ class Relay:
             arguments=msgspec.Raw(arguments),
             request_id=far_request_id(execution),
             timeout_ms=_timeout_ms(execution),
+            on_running="wait" if execution.may_join else "refuse",
         )
         call = _FarCall(self._executor, self._spec, execution)
         async with trio.open_nursery() as nursery:

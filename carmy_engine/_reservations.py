@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable
+from functools import partial
 
 import msgspec
 import trio
@@ -17,6 +18,7 @@ from ._grace import grace
 from ._idempotency import Leaves, is_in_doubt, judge, leaves
 from ._ids import check_request_id
 from ._invoke import Ending
+from ._join import Joins
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity, Reservation, ReservationState
@@ -57,10 +59,12 @@ class Reservations:
     Args:
         store: Where they are kept.
         sinks: Told when an attempt in doubt is settled.
+        joins: Told when an attempt lets go of its identity.
     """
 
-    def __init__(self, store: IdempotencyStore, sinks: Sinks) -> None:
+    def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins) -> None:
         self._sinks = sinks
+        self._joins = joins
         self._store = store
         # Of its very class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
@@ -69,7 +73,7 @@ class Reservations:
     async def reserve(
         self, identity: Identity, execution: Execution, tool: CompiledTool, request: ExecutionRequest, arguments: bytes
     ) -> Outcome | None:
-        """Reserve the identity for this execution.
+        """Reserve the identity for this execution. If it may join, wait first while the same request runs.
 
         Returns:
             None when it is ours, otherwise the stored outcome to replay. If cancelled, it is not ours.
@@ -91,18 +95,16 @@ class Reservations:
         try:
             existing = await self._store.reserve(reservation)
             if existing is not None and is_in_doubt(existing, mine):
-                if (
-                    tool.spec.is_repeatable
-                ):  # it would have freed its id when it was cut off, but a process that dies cannot
-                    await self._store.release(identity, existing.execution_id)
-                elif tool.reconcile is not None:
-                    await self._reconcile(existing, execution, tool, arguments)
-                existing = await self._store.reserve(reservation)
+                existing = await self._take_over(existing, reservation, execution, tool, arguments)
+            if execution.may_join and existing is not None and existing.fingerprint == mine:
+                again = partial(self._reserve_again, reservation, execution, tool, arguments)
+                existing = await self._joins.wait(existing, execution, again)
         except trio.Cancelled:
             # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
             if not self._takes_back:
                 with grace(STORE_SECONDS):
                     await self._give_back(identity, execution)
+            self._joins.ended(execution.id)  # somebody may have met that entry
             raise
         except StoreFull:
             raise AgentError.standard(
@@ -119,6 +121,27 @@ class Reservations:
                 details={"ran": False, **_reason(error)},
             ) from error
         return None if existing is None else judge(existing, mine)
+
+    async def _reserve_again(
+        self, reservation: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes
+    ) -> Reservation | None:
+        """After a wait for another attempt: a run of our own would begin now."""
+        now = msgspec.structs.replace(reservation, started_at=time.time())
+        existing = await self._store.reserve(now)
+        if existing is not None and is_in_doubt(existing, now.fingerprint):
+            existing = await self._take_over(existing, now, execution, tool, arguments)
+        return existing
+
+    async def _take_over(
+        self, entry: Reservation, new: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes
+    ) -> Reservation | None:
+        """Settle an entry in doubt, if that can be done, and reserve once more."""
+        if tool.spec.is_repeatable:
+            # It would have freed its id when it was cut off, but a process that dies cannot.
+            await self._store.release(entry.identity, entry.execution_id)
+        elif tool.reconcile is not None:
+            await self._reconcile(entry, execution, tool, arguments)
+        return await self._store.reserve(new)
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
@@ -181,6 +204,8 @@ class Reservations:
             if not limit.cancelled_caught:
                 return ending
             log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
+        finally:
+            self._joins.ended(execution.id)
         return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending, failure)
 
     def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: Exception | None) -> Ending:

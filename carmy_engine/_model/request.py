@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+OnRunning: TypeAlias = Literal["refuse", "wait"]
+"""What a request is to do when one with the same ``request_id`` is still running."""
 
 
 class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +20,8 @@ class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
         request_id: The caller's idempotency identity, 1-256 bytes of UTF-8. Send it for anything that may be retried.
         timeout_ms: Most milliseconds to take, a positive number; it can only shorten the engine's and the tool's limit.
         metadata: Caller-defined data, part of the fingerprint.
+        on_running: While another attempt with this ``request_id`` is running: ``refuse`` is ``EXECUTION_UNCERTAIN`` at once,
+            ``wait`` waits for its end, within this request's own limit, and gives its answer as a replay.
     """
 
     tool: str
@@ -24,3 +29,4 @@ class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     timeout_ms: float | None = None
     metadata: Mapping[str, Any] | None = None
+    on_running: OnRunning = "refuse"

@@ -207,6 +207,70 @@ async def test_cancelled_at_every_await_of_a_queue(way):
     raise AssertionError(f"more than {MOST_STEPS} steps")
 
 
+@pytest.mark.parametrize("way", [execute, stream], ids=["execute", "stream"])
+@pytest.mark.parametrize("end", ["answers", "frees", "leaves"])
+@pytest.mark.parametrize("store", [MemoryStore, WaitingStore], ids=["memory", "waiting"])
+async def test_cancelled_at_every_await_of_a_joiner(way, end, store):
+    """Wherever somebody who joins a run goes away: the run ends as it would have, and nothing of the joiner stays behind."""
+    for steps in range(MOST_STEPS):
+        async with bench(store=store()) as b, trio.open_nursery() as nursery:
+            gate = b.gate()
+            arguments = {"tag": "t", "gate": gate, "then": "wait_then_retryable" if end == "frees" else "wait"}
+            holder = b.start(nursery, "write", arguments, request_id="r")
+            await b.arrived(gate)
+
+            async def end_it(b=b, gate=gate, holder=holder) -> None:
+                await trio.testing.wait_all_tasks_blocked()
+                if end == "leaves":
+                    await holder.leave()
+                else:
+                    await b.open(gate)
+
+            nursery.start_soon(end_it)
+            async with cancelled_after(steps) as canceller:
+                await way(b, request("write", arguments, request_id="r", on_running="wait"), b.engine)
+            await holder.done.wait()
+            assert b.running == 0
+            assert not b.engine._pipeline.reservations._joins._crowds
+            assert len(b.sink) == 2
+            entry = await b.entry("r")
+            if end == "frees":
+                # The joiner may have run in its turn, and may have been cut off there.
+                assert entry is None or (canceller.fired and entry.state is ReservationState.INTERRUPTED)
+                assert await b.effects("t") in (1, 2)
+            else:
+                assert entry is not None
+                assert entry.state.value == ("completed" if end == "answers" else "interrupted")
+                assert await b.effects("t") == 1
+        if not canceller.fired:
+            return
+    raise AssertionError(f"more than {MOST_STEPS} steps")
+
+
+@pytest.mark.parametrize("name", ["read", "write"])
+async def test_joined_while_cancelled_at_every_await(name):
+    """Wherever the one that is joined goes away, also while it reserves: its joiner is not left waiting."""
+    for steps in range(MOST_STEPS):
+        async with bench(store=WaitingStore()) as b, trio.open_nursery() as nursery:
+            b.stage.open("open")
+            arguments = {"tag": "t", "then": "wait_and_clean_up", "gate": "open"}
+            with trio.fail_after(10):
+                async with cancelled_after(steps) as canceller:
+                    joiner = b.start(nursery, name, arguments, request_id="r", on_running="wait")
+                    await b.call(name, arguments, request_id="r", on_running="wait")
+                result = await joiner.wait()
+            assert b.running == 0
+            assert await b.effects("t") <= 2
+            state = await b.state("r")
+            if result.error is None:
+                assert state == "completed"
+            else:
+                assert (name, result.error.code, state) == ("write", "EXECUTION_UNCERTAIN", "interrupted")
+        if not canceller.fired:
+            return
+    raise AssertionError(f"more than {MOST_STEPS} steps")
+
+
 async def test_cancelled_at_every_await_by_id(caplog):
     """Wherever an execution is cancelled by its id, its caller gets one answer, which the id then stands for."""
     for steps in range(MOST_STEPS):
