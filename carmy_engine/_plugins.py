@@ -21,7 +21,7 @@ TRANSPORTS = "carmy.transports"
 STORES = "carmy.stores"
 """``def factory(settings: StoreSettings) -> IdempotencyStore`` by the scheme of its URL."""
 
-_EXTRA_OF = {"http": "http", "ws": "websocket", "mcp": "mcp", "sqlite": "sqlite"}
+_EXTRA_OF = {"http": "http", "ws": "websocket", "mcp": "mcp", "mcp+http": "mcp,http", "sqlite": "sqlite"}
 
 
 def find(group: str, name: str) -> Any:

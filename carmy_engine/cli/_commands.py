@@ -36,8 +36,9 @@ from ._target import is_target, load_app, refuse_nested_run
 T = TypeVar("T")
 
 Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app. Default: 'app' of carmy.toml.")]
-Address = Annotated[str | None, Parameter(help="HOST:PORT to listen on; port 0 picks a free one.")]
+Address = Annotated[str | None, Parameter(help="Where to listen: HOST:PORT (port 0 picks a free one), unix:PATH or fd://N.")]
 Server = Annotated[Literal["hypercorn", "native"] | None, Parameter(help="The HTTP front end.")]
+Http = Annotated[bool, Parameter(negative="", help="Over HTTP, at /mcp, instead of standard input and output.")]
 Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]
 Words = Annotated[
     str,
@@ -51,7 +52,7 @@ Timeout = Annotated[float | None, Parameter(help="Seconds that the call may take
 Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
 
 _KNOWN_TRANSPORTS = ("stdio", "ws", "mcp")
-_LEAVE_STDOUT_ALONE = frozenset({"http", "ws"})
+_LEAVE_STDOUT_ALONE = frozenset({"http", "ws", "mcp+http"})
 """Transports that write nothing to standard output. Any other one claims it for itself."""
 
 
@@ -100,7 +101,7 @@ def _parser(app: App | None) -> cyclopts.App:
     parser.default(serve)
     parser.command(serve, name="serve")
     for transport in dict.fromkeys([*_KNOWN_TRANSPORTS, *entry_points(group=_plugins.TRANSPORTS).names]):
-        if transport != "http":
+        if transport != "http" and "+" not in transport:
             parser.command(commands.fitting(commands.transport(transport)), name=transport)
     parser.command(commands.fitting(commands.tools), name="tools")
     parser.command(commands.call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
@@ -136,8 +137,20 @@ class _Commands:
         def command(target: Target = None, /, *, address: Address = None, dev: Dev = False) -> int:
             return self._serve(name, target, address=address, server=None, dev=dev)
 
-        command.__doc__ = f"Serve over {name}."
-        return command
+        def either(
+            target: Target = None,
+            /,
+            *,
+            http: Http = False,
+            address: Address = None,
+            server: Server = None,
+            dev: Dev = False,
+        ) -> int:
+            return self._serve(name + "+http" if http else name, target, address=address, server=server, dev=dev)
+
+        found = either if f"{name}+http" in entry_points(group=_plugins.TRANSPORTS).names else command
+        found.__doc__ = f"Serve over {name}."
+        return found
 
     def tools(self, target: Target = None, /) -> int:
         """Print the catalog as JSON."""

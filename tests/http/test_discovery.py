@@ -20,11 +20,21 @@ async def test_discovery_says_where_everything_is() -> None:
     assert answer.json == {
         "protocol": "carmy/1",
         "server": "shop",
-        "capabilities": ["tools", "streaming", "idempotency"],
+        "capabilities": ["tools", "streaming", "idempotency", "mcp"],
         "tools_url": "/agent/tools",
         "tools_version": catalog.headers["etag"].strip('"'),
         "execute_url": "/agent/execute",
+        "mcp_url": "/mcp",
     }
+
+
+async def test_what_is_not_served_is_not_advertised() -> None:
+    """Without MCP the document names neither its address nor its capability, and there is nothing at the address."""
+    async with serving(echo, http={"mcp": False}) as server:
+        found = (await server.get("/.well-known/agent")).json
+        assert (await server.get("/mcp")).status == 404
+    assert found["capabilities"] == ["tools", "streaming", "idempotency"]
+    assert "mcp_url" not in found
 
 
 async def test_catalog_lists_tools_by_name() -> None:

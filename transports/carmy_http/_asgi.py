@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import trio
 
@@ -16,12 +16,9 @@ from carmy_engine.errors import AgentError
 from ._endpoints import Endpoints
 from ._errors import error_body, log
 from ._message import JSON_TYPE, NO_STORE, Disconnected, Request, Response, split_path
+from ._mounted import AsgiApplication, Message, Receive, Scope, Send
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = ["DIRECT", "AsgiApplication", "Direct", "Message", "application", "asgi"]
 
 
 def application(engine: Engine) -> AsgiApplication:
@@ -35,7 +32,11 @@ def application(engine: Engine) -> AsgiApplication:
     Args:
         engine: An open engine.
     """
-    endpoints = Endpoints(engine)
+    return asgi(Endpoints(engine))
+
+
+def asgi(endpoints: Endpoints) -> AsgiApplication:
+    """The endpoints as an ASGI application; see `application`."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -164,13 +165,18 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
     if request.direct is not None and isinstance(answer, Response):
         await request.direct.respond(answer, head=head)
         return
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     if isinstance(answer, Response):
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         body = b"" if head else answer.body
         await send({"type": "http.response.body", "body": body})
         return
+    begun = False
 
     async def send_chunk(chunk: bytes) -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     try:
@@ -180,6 +186,8 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         # proper end, which is how a client can tell.
         log.exception("%s %r broke off", request.method, request.path)
         raise
+    if not begun:
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Container
 
 import msgspec
 
@@ -16,6 +17,8 @@ PROTOCOL = "carmy/1"
 DISCOVERY_PATH = "/.well-known/agent"
 CATALOG_PATH = "/agent/tools"
 EXECUTE_PATH = "/agent/execute"
+MCP_PATH = "/mcp"
+"""Where the transport for MCP is mounted, if it is."""
 
 _CACHE_CONTROL = (b"cache-control", b"private, max-age=60")
 
@@ -27,28 +30,31 @@ class _Discovery(msgspec.Struct, frozen=True, kw_only=True):
     tools_url: str
     tools_version: str
     execute_url: str
+    mcp_url: str | msgspec.UnsetType = msgspec.UNSET
 
 
 @functools.lru_cache(256)
-def _discovery_document(server: str, root: str, version: str) -> tuple[bytes, bytes]:
+def _discovery_document(server: str, root: str, version: str, has_mcp: bool) -> tuple[bytes, bytes]:
     """The document and its entity tag."""
+    capabilities = ("tools", "streaming", "idempotency")
     body = msgspec.json.encode(
         _Discovery(
             protocol=PROTOCOL,
             server=server,
-            capabilities=("tools", "streaming", "idempotency"),
+            capabilities=(*capabilities, "mcp") if has_mcp else capabilities,
             tools_url=root + CATALOG_PATH,
             tools_version=version,
             execute_url=root + EXECUTE_PATH,
+            mcp_url=root + MCP_PATH if has_mcp else msgspec.UNSET,
         )
     )
     return body, b'"%b"' % hashlib.sha256(body).hexdigest().encode()
 
 
-async def discovery(server: str, request: Request, engine: BoundEngine) -> Response:
+async def discovery(server: str, request: Request, engine: BoundEngine, mounts: Container[str]) -> Response:
     """Answer ``GET /.well-known/agent``: where everything is, and the version of this caller's catalog."""
     catalog = await engine.catalog()
-    body, etag = _discovery_document(server, request.root, catalog.version)
+    body, etag = _discovery_document(server, request.root, catalog.version, MCP_PATH in mounts)
     return _cached(request, body, etag)
 
 

@@ -9,9 +9,11 @@ from carmy_engine._engine import BoundEngine, Engine
 from carmy_engine.errors import AgentError, ClosedError
 
 from . import _discovery, _execute, _executions, _health
+from ._body import read_body
 from ._errors import Refusal, error_response, fault_response
 from ._guard import SECURITY_HEADERS, Guard
 from ._message import NO_STORE, Answer, Disconnected, HeaderList, Request, Response
+from ._mounted import NO_MOUNTS, AsgiApplication, MountedResponse
 
 Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
 OpenHandler = Callable[["Endpoints"], Awaitable[Answer]]
@@ -38,7 +40,7 @@ class Route(NamedTuple):
 
 
 async def _discover(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    return await _discovery.discovery(app.name, request, engine)
+    return await _discovery.discovery(app.name, request, engine, app.mounts)
 
 
 async def _catalog(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
@@ -57,6 +59,13 @@ async def _cancel(app: Endpoints, request: Request, engine: BoundEngine) -> Answ
     return await _executions.cancel(request, engine)
 
 
+async def _pass_on(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    if request.method == "HEAD":
+        raise _method_not_allowed(b"DELETE, GET, OPTIONS, POST")  # the head of a stream tells nothing
+    body = await read_body(request, app.body_seconds) if request.method == "POST" else b""
+    return MountedResponse(app.mounts[request.path], request, engine, body)
+
+
 async def _health_of(app: Endpoints) -> Answer:
     return await _health.health()
 
@@ -73,6 +82,7 @@ ROUTES: Mapping[str, Route] = {
     "/ready": Route({}, open=_ready_of),
 }
 EXECUTION = Route({"GET": _show, "DELETE": _cancel})
+MOUNTED = Route({"DELETE": _pass_on, "GET": _pass_on, "POST": _pass_on})
 
 
 def route_of(path: str) -> Route | None:
@@ -88,18 +98,29 @@ def route_of(path: str) -> Route | None:
 class Endpoints:
     """Answers requests. Knows no front end; give it a `Request`, write the `Answer`.
 
+    Args:
+        engine: What runs the tools.
+        mounts: Other applications, by their path.
+        only_mounts: Our own addresses are those about health only.
+
     Attributes:
         engine: What runs the tools.
         name: The server's name in the discovery document.
         body_seconds: For a whole request body.
+        mounts: Other applications, by their path.
     """
 
     engine: Engine
     name: str
     body_seconds: float
+    mounts: Mapping[str, AsgiApplication]
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(
+        self, engine: Engine, mounts: Mapping[str, AsgiApplication] = NO_MOUNTS, *, only_mounts: bool = False
+    ) -> None:
         settings = engine.settings
+        self.mounts = mounts
+        self._only_mounts = only_mounts
         self.engine = engine
         self.name = settings.name
         self.body_seconds = settings.http.body_timeout_secs
@@ -137,7 +158,7 @@ class Endpoints:
         return answer
 
     async def _dispatch(self, request: Request) -> Answer:
-        route = route_of(request.path)
+        route = self._route_of(request.path)
         if route is not None and route.open is not None:
             if request.method in {"GET", "HEAD"}:
                 return await route.open(self)
@@ -153,6 +174,12 @@ class Endpoints:
             return self._other_method(request, route)
         return await handler(self, request, engine)
 
+    def _route_of(self, path: str) -> Route | None:
+        route = route_of(path)
+        if self._only_mounts and route is not None and route.open is None:
+            route = None
+        return MOUNTED if route is None and path in self.mounts else route
+
     def _no_route(self, request: Request) -> Response:
         if request.method == "OPTIONS" and request.path == "*":
             return Response(204, [NO_STORE, (b"allow", b"DELETE, GET, HEAD, OPTIONS, POST")])
@@ -165,7 +192,9 @@ class Endpoints:
     def _other_method(self, request: Request, route: Route) -> Response:
         if request.method == "OPTIONS":
             return Response(204, [NO_STORE, (b"allow", route.allow)])
-        raise Refusal(
-            AgentError.standard("METHOD_NOT_ALLOWED", f"this address answers to {route.allow.decode()} only"),
-            headers=[(b"allow", route.allow)],
-        )
+        raise _method_not_allowed(route.allow)
+
+
+def _method_not_allowed(allow: bytes) -> Refusal:
+    error = AgentError.standard("METHOD_NOT_ALLOWED", f"this address answers to {allow.decode()} only")
+    return Refusal(error, headers=[(b"allow", allow)])

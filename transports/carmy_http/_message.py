@@ -116,7 +116,7 @@ class StreamResponse:
     """An answer whose body is made while it is sent.
 
     Attributes:
-        status: The status code.
+        status: The status code. It and the headers count from the first piece of the body on.
         headers: Lower-case names.
         run: Called once with a function that sends bytes at once. Returns when the body is complete; a body that
             the client did not wait for just ends.

@@ -281,12 +281,13 @@ class NativeConnection:
 
         The head waits for the first piece, which follows at once, so that both are one packet.
         """
-        held = stream_head(answer, head, ends=ends)
+        begun = False
         form = b"%b%x\r\n%b\r\n" if not head.is_old else None
 
         async def send(chunk: bytes) -> None:
-            nonlocal held
-            before, held = held, b""
+            nonlocal begun
+            before = b"" if begun else stream_head(answer, head, ends=ends)
+            begun = True
             data = before + chunk if form is None else form % (before, len(chunk), chunk)
             if not await self._send(data):
                 self._gone()
@@ -301,6 +302,7 @@ class NativeConnection:
             # proper end, which is how a client can tell.
             log.exception("a stream broke off")
             return False
+        held = b"" if begun else stream_head(answer, head, ends=ends)
         return await self._send(held + b"0\r\n\r\n" if not head.is_old else held)
 
     # The client's end

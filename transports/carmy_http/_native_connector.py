@@ -21,11 +21,12 @@ class NativeConnector:
 
     Args:
         engine: An open engine.
+        endpoints: Its endpoints.
         always: Headers of the answers that the endpoints do not see, to what is no request.
     """
 
-    def __init__(self, engine: Engine, always: HeaderList = ()) -> None:
-        self._endpoints = Endpoints(engine)
+    def __init__(self, engine: Engine, endpoints: Endpoints, always: HeaderList = ()) -> None:
+        self._endpoints = endpoints
         self._keeper = Keeper()
         self._is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections

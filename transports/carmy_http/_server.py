@@ -9,9 +9,11 @@ import trio
 from carmy_engine import Engine
 from carmy_wire.serving import Server, address_of, open_listeners
 
-from ._asgi import application
+from ._asgi import asgi
+from ._endpoints import Endpoints
 from ._guard import SECURITY_HEADERS
 from ._hypercorn import connector
+from ._mounted import open_mounts
 from ._native_connector import NativeConnector
 
 
@@ -29,16 +31,34 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
     Raises:
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
+    async with open_mounts(engine) as mounts:
+        await serve_endpoints(engine, Endpoints(engine, mounts), "http listening on http://{}", task_status=task_status)
+
+
+async def serve_endpoints(
+    engine: Engine, endpoints: Endpoints, line: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve some endpoints; see `serve`.
+
+    Args:
+        engine: An open engine; its settings say where and how.
+        endpoints: Its, or some of them.
+        line: For people, with a place for the address.
+        task_status: Started with that line.
+
+    Raises:
+        ConfigurationError: The settings do not allow it, or the address cannot be had.
+    """
     settings = engine.settings
     always = SECURITY_HEADERS if settings.http.security_headers else ()
-    native = NativeConnector(engine, always) if settings.http.server == "native" else None
+    native = NativeConnector(engine, endpoints, always) if settings.http.server == "native" else None
     if native is None:
-        plain = connector(application(engine), settings.http.header_timeout_secs, engine.stopping.is_set, always)
+        plain = connector(asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, always)
         server = Server(plain, settings.http.max_connections)
     else:
         server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
-    line = f"http listening on http://{address_of(listeners[0])}"
+    line = line.format(address_of(listeners[0]))
     async with contextlib.AsyncExitStack() as keeping:
         if native is not None:
             await keeping.enter_async_context(native.kept())

@@ -1,15 +1,31 @@
 """The tools of an application for every client of the Model Context Protocol.
 
 - `serve`: the transport, as the command ``carmy mcp`` runs it, over standard input and output.
+- `mount`: the same at the address ``/mcp`` of ``carmy serve``; `_serving` is ``carmy mcp --http``.
 
 Built on the official SDK's low-level server, which negotiates the version and knows the shapes of the messages. Inside:
 `_listing` and `_results` say what a catalog and a result look like there, `_exchange` is one request on its way,
 `_server` maps the SDK's handlers to an executor, `_messages` reads and writes JSON-RPC, `_connection` drives one
-connection so that no accepted call loses its answer, and `_stdio` brings the descriptors.
+connection so that no accepted call loses its answer, and `_stdio` brings the descriptors. `_http` stands before the SDK's
+sessions over HTTP, `_sessions` bounds them, and `_mount` is what imports none of that before it is needed.
 """
 
 from __future__ import annotations
 
-from ._stdio import serve
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["serve"]
+from ._mount import mount
+
+if TYPE_CHECKING:
+    from ._stdio import serve
+
+__all__ = ["mount", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the SDK when it is first asked for: that takes half a second."""
+    if name == "serve":
+        from ._stdio import serve  # noqa: PLC0415 - see above
+
+        return serve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,104 @@
+"""The sessions of clients over HTTP: whose they are, how many, and what runs in them. Pure: no sockets, no clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from carmy_engine import AgentContext, Cause
+
+from ._exchange import Exchange
+
+MAX_SESSIONS = 1000
+"""At one time. One costs some tens of kilobytes, and whoever may call may open them; clients open a new one when theirs is gone."""
+
+Owner = tuple[str | None, str | None]
+
+
+def owner_of(context: AgentContext) -> Owner:
+    """Who opens a session, and may use it."""
+    return context.principal, context.session
+
+
+class Session:
+    """One session.
+
+    Attributes:
+        owner: Who opened it.
+        running: Its requests that have not been answered, by id.
+        open: HTTP requests in it, streams included.
+    """
+
+    __slots__ = ("open", "owner", "running")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.running: dict[str, Exchange] = {}
+        self.open = 0
+
+    def stop(self) -> None:
+        """Nobody waits for its answers any more."""
+        for exchange in tuple(self.running.values()):
+            exchange.stop(Cause.DISCONNECT)
+
+
+class FullError(Exception):
+    """There is no room for another session."""
+
+
+class Sessions:
+    """All sessions, the one that was used last at the end."""
+
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
+        self._most = most
+        self._sessions: dict[str, Session] = {}
+        self._opening = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, session_id: str, owner: Owner) -> Session | None:
+        """The session, if it is there and this owner's: a foreign one looks like one that is not there."""
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.owner == owner else None
+
+    def reserve(self) -> str | None:
+        """Make sure that one more can be opened; `add` or `release` has to follow.
+
+        Returns:
+            The session that has to go first: the one that has been idle for longest. None when none has to.
+
+        Raises:
+            FullError: All of them are in use.
+        """
+        oldest = None
+        if len(self._sessions) + self._opening >= self._most:
+            oldest = next((id_ for id_, session in self._sessions.items() if not session.open), None)
+            if oldest is None:
+                raise FullError
+            del self._sessions[oldest]
+        self._opening += 1
+        return oldest
+
+    def release(self) -> None:
+        """The one for which there was room has been opened, or will not be."""
+        self._opening -= 1
+
+    def add(self, session_id: str, owner: Owner) -> None:
+        """A session has been opened."""
+        self._sessions[session_id] = Session(owner)
+
+    @contextmanager
+    def using(self, session_id: str, session: Session) -> Iterator[None]:
+        """A block round one HTTP request in it."""
+        session.open += 1
+        try:
+            yield
+        finally:
+            session.open -= 1
+            if self._sessions.pop(session_id, None) is not None:
+                self._sessions[session_id] = session  # at the end
+
+    def remove(self, session_id: str) -> None:
+        """It has ended."""
+        self._sessions.pop(session_id, None)
