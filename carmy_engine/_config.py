@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from ._settings import Settings, check_value, field_types, split_address
+from ._address import parse_address
+from ._settings import Settings, check_value, field_types
 from .errors import ConfigurationError
 
 DEFAULT_FILE = "carmy.toml"
@@ -159,7 +160,7 @@ def _take(values: dict[str, Any], key: _Key, value: Any, source: str, problems: 
     try:
         values[key.name] = check_value(key.name, key.expected, value)
         if key.name == "address":
-            split_address(values[key.name])
+            parse_address(values[key.name])
     except ConfigurationError as error:
         problems.append(f"{source}: {error}")
 

@@ -5,13 +5,13 @@ A setting that is out of range is refused when the object is built, whoever buil
 
 from __future__ import annotations
 
-import re
 import typing
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from ._address import ADDRESS_FORMS, parse_address
 from .errors import ConfigurationError
 
 _MAX_SECONDS = 31_536_000
@@ -24,12 +24,10 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number, 1 t
 Flag = Annotated[bool, Meta(description="true or false")]
 Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
 Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
-Address = Annotated[str, Meta(min_length=1, description="HOST:PORT, such as 127.0.0.1:3000 or [::1]:0")]
+Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
 Asking = Annotated[Literal["ask", "refuse"], Meta(description="ask or refuse")]
 Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
-
-_ADDRESS = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:/\s@]+)):(?P<port>[0-9]{1,5})")
 
 
 def field_types(struct: type[msgspec.Struct]) -> dict[str, Any]:
@@ -53,18 +51,6 @@ def check_value(key: str, expected: Any, value: Any) -> Any:
         return msgspec.convert(value, expected)
     except msgspec.ValidationError:
         raise ConfigurationError(f"{key} must be {_describe(expected)}") from None
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """``HOST:PORT`` as a pair, an IPv6 host without its brackets.
-
-    Raises:
-        ConfigurationError: It is not of that form.
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match is None or int(match["port"]) > 65535:
-        raise ConfigurationError(f"address must be {_describe(Address)}, not {address!r}")
-    return match["six"] or match["name"], int(match["port"])
 
 
 def _describe(expected: Any) -> str:
@@ -141,7 +127,8 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         name: The server's name in discovery documents.
         app: The application that commands without a target run, ``module:app`` or ``file.py:app``.
-        address: ``HOST:PORT`` for servers; port 0 picks a free one.
+        address: Where servers listen: ``HOST:PORT`` (port 0 picks a free one), ``unix:PATH`` or ``fd://N``.
+        reuse_port: Share the port with other processes that say so too, by ``SO_REUSEPORT``.
         timeout_secs: The default deadline of an execution.
         drain_timeout_secs: How long running executions may go on once shutdown has begun.
         max_executions: Executions at one time; more are refused as ``OVERLOADED``.
@@ -158,6 +145,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Text = "carmy"
     app: Text | None = None
     address: Address = "127.0.0.1:3000"
+    reuse_port: Flag = False
     timeout_secs: Seconds = 30.0
     drain_timeout_secs: SecondsOrNone = 10.0
     max_executions: Count = 1000
@@ -169,4 +157,4 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        split_address(self.address)
+        parse_address(self.address)

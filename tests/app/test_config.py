@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from carmy_engine import ConfigurationError, HttpSettings, McpSettings, Settings, StoreSettings
+from carmy_engine._address import InheritedAddress, TcpAddress, UnixAddress, parse_address
 from carmy_engine._config import KEYS, load_settings
-from carmy_engine._settings import split_address
 
 
 def load(directory: Path, file: str | None = None, environ: Mapping[str, str] | None = None, **code: Any) -> Settings:
@@ -50,6 +50,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "name": "n",
         "app": "m:a",
         "address": "127.0.0.1:9",
+        "reuse_port": "true",
         "timeout_secs": "1.5",
         "drain_timeout_secs": "0",
         "max_executions": "7",
@@ -77,6 +78,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         name="n",
         app="m:a",
         address="127.0.0.1:9",
+        reuse_port=True,
         timeout_secs=1.5,
         drain_timeout_secs=0,
         max_executions=7,
@@ -205,18 +207,30 @@ def test_settings_in_code_are_checked_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "pair"),
-    [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("localhost:65535", ("localhost", 65535))],
+    ("address", "parts"),
+    [
+        ("127.0.0.1:0", TcpAddress("127.0.0.1", 0)),
+        ("[::1]:80", TcpAddress("::1", 80)),
+        ("localhost:65535", TcpAddress("localhost", 65535)),
+        ("unix:shop.sock", UnixAddress("shop.sock")),
+        ("unix:/run/a b:c", UnixAddress("/run/a b:c")),
+        ("fd://3", InheritedAddress((3,))),
+        ("fd://3,12", InheritedAddress((3, 12))),
+    ],
 )
-def test_addresses(address: str, pair: tuple[str, int]) -> None:
-    """HOST:PORT comes apart, and the brackets of IPv6 go."""
-    assert split_address(address) == pair
+def test_addresses(address: str, parts: object) -> None:
+    """An address comes apart by its form, and the brackets of IPv6 go."""
+    assert parse_address(address) == parts
 
 
 @pytest.mark.parametrize(
-    "address", ["", "3000", ":3000", "::1:80", "[::1]", "a b:1", "host:", "host:x", "http://host:1", "host:123456"]
+    "address",
+    [
+        *("", "3000", ":3000", "::1:80", "[::1]", "a b:1", "host:", "host:x", "http://host:1", "host:123456"),
+        *("unix:", "unix:a\0b", "UNIX:a", "fd://", "fd://x", "fd://-3", "fd://3,", "fd://2", "fd://3,1"),
+    ],
 )
 def test_wrong_addresses(address: str) -> None:
     """Anything else is refused, saying what it should look like."""
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
-        split_address(address)
+        parse_address(address)

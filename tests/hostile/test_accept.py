@@ -18,19 +18,14 @@ from tests.hostile.test_shutdown import loaded
 __all__ = ["no_fault"]
 
 
-class Socket:
-    """What a listener has to close."""
-
-    def close(self) -> None:
-        pass
-
-
 class Listener:
     """Gives what it is told to, and then nothing."""
 
     def __init__(self, outcomes: Iterator[object]) -> None:
         self._outcomes = outcomes
-        self.socket = Socket()
+
+    def close(self) -> None:
+        pass
 
     async def accept(self) -> object:
         await trio.lowlevel.checkpoint()

@@ -36,7 +36,7 @@ async def test_open_addresses_on_purpose() -> None:
     ]:
         for listener in await open_listeners(settings, authenticated=authenticated):
             assert address_of(listener).startswith("0.0.0.0:")
-            await listener.aclose()
+            listener.close()
 
 
 async def test_open_address_still_checks_hosts() -> None:
@@ -62,7 +62,7 @@ async def test_localhost() -> None:
     """A name that means loopback is fine, with one port for whatever it means."""
     listeners = await open_listeners(Settings(address="localhost:0"), authenticated=False)
     assert len(listeners) == 1
-    await listeners[0].aclose()
+    listeners[0].close()
 
 
 async def test_an_address_in_use() -> None:

@@ -124,7 +124,7 @@ class Client:
 
 
 class Running(NamedTuple):
-    """A server that runs: cancel `scope` to stop it hard; `ended` is set when it has returned."""
+    """A server that runs: cancel `scope` to stop it hard; `ended` is set when it has returned. Without a port it has 0."""
 
     engine: Engine
     port: int
@@ -176,7 +176,8 @@ async def serving(
     ):
         scope, ended = trio.CancelScope(), trio.Event()
         line: str = await nursery.start(_serve, opened, scope, ended)
-        yield Running(opened, int(line.rpartition(":")[2]), line, scope, ended)
+        port = line.rpartition(":")[2]
+        yield Running(opened, int(port) if port.isdigit() else 0, line, scope, ended)
         nursery.cancel_scope.cancel()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import trio
@@ -277,3 +278,17 @@ async def test_large_answers_to_a_slow_reader(calls: int) -> None:
                 assert answer["result"]["data"] == chr(97 + answer["id"] % 26) * 1_000_000
                 seen.add(answer["id"])
         assert len(seen) == calls
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    """It is served on a socket with a file as well, and says where."""
+    path = tmp_path / "s"
+    with trio.fail_after(5):
+        async with serving(settings={"address": f"unix:{path}"}) as server:
+            assert server.url == f"ws://unix:{path}:/agent/ws"
+            stream = await trio.open_unix_socket(str(path))
+            async with stream:
+                peer = Peer(trio.SocketStream(stream.socket))
+                await peer.upgrade()
+                assert (await peer.told())["event"] == "ready"
+                assert (await peer.ask(id=1, op="call", tool="echo", arguments={"text": "a"}))["result"]["data"] == "a"

@@ -11,7 +11,7 @@ from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine._crash import as_agent_error
 from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
-from carmy_wire.serving import Access, Server, address_of, every, open_listeners
+from carmy_wire.serving import Access, Server, every, open_listeners, url_of
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
@@ -43,7 +43,7 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
         return Connection(engine, access, stream)
 
     server = Server(connect, settings.http.max_connections)
-    line = f"ws listening on ws://{address_of(listeners[0])}{PATH}"
+    line = f"ws listening on {url_of(listeners[0], 'ws', PATH)}"
     await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 
 
@@ -129,9 +129,10 @@ class Connection:
 
     def _peer(self) -> str | None:
         try:
-            return str(self._stream.socket.getpeername()[0])
+            name = self._stream.socket.getpeername()
         except OSError:
             return None
+        return None if isinstance(name, str) else str(name[0])  # a path for unix sockets
 
     async def _serve(self, offer: Offer, caller: BoundEngine) -> None:
         """Serve it as a WebSocket."""

@@ -1,14 +1,14 @@
 """What servers on sockets share, whatever they speak.
 
 - `Access`: who may talk to us at all: ``Host``, ``Origin``, credentials.
-- `open_listeners`, `address_of`, `watch_link`: listening.
+- `Listener`, `open_listeners`, `address_of`, `url_of`, `watch_link`: listening.
 - `Server`: accepting and draining.
 """
 
 from __future__ import annotations
 
 from ._access import Access, Headers, every
-from ._listening import address_of, open_listeners, watch_link
+from ._listening import Listener, address_of, open_listeners, url_of, watch_link
 from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, Served, Server
 
 __all__ = [
@@ -16,10 +16,12 @@ __all__ = [
     "RESERVED_CONNECTIONS",
     "Access",
     "Headers",
+    "Listener",
     "Served",
     "Server",
     "address_of",
     "every",
     "open_listeners",
+    "url_of",
     "watch_link",
 ]

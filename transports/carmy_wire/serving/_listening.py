@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
+from collections.abc import Iterable
+from typing import Any
 
 import trio
 
 from carmy_engine import ConfigurationError, Settings
-from carmy_engine._settings import split_address
+from carmy_engine._address import InheritedAddress, TcpAddress, UnixAddress, parse_address
+
+from ._unix import SocketFile, bind_unix
 
 DEAD_LINK_SECONDS = 20
 """Without a sign of life from the client's machine. Where a link fails without a word (a sleeping laptop, a lost mapping in
@@ -18,18 +23,70 @@ a router), the kernel would go on buffering heartbeats for a quarter of an hour,
 PROBE_SECONDS = 15
 """Silence after which the client's machine is asked for a sign of life."""
 
+BACKLOG = 1024
+"""Connections that the kernel holds until they are accepted."""
 
-async def open_listeners(settings: Settings, *, authenticated: bool) -> list[trio.SocketListener]:
-    """Bind the address of the settings.
+
+class Listener:
+    """A socket that listens.
 
     Args:
-        settings: ``address`` and ``allow_anonymous`` count.
+        sock: It; closed by `close`.
+        file: Its file, if it is a unix socket's and ours to remove.
+
+    Attributes:
+        socket: For what only sockets know.
+    """
+
+    def __init__(self, sock: trio.socket.SocketType, file: SocketFile | None = None) -> None:
+        self.socket = sock
+        self._listener = trio.SocketListener(sock)
+        self._file = file
+
+    async def accept(self) -> trio.SocketStream:
+        """The next connection.
+
+        Raises:
+            OSError: The connection, or accepting as such, failed.
+        """
+        return await self._listener.accept()
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Listen no more. Its file is removed first, so that nobody finds one without a server."""
+        if self._file is not None:
+            self._file.remove()
+        self.socket.close()
+
+
+async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Listener]:
+    """Listen at the address of the settings.
+
+    Args:
+        settings: ``address``, ``reuse_port`` and ``allow_anonymous`` count.
         authenticated: Whether callers have to show credentials.
 
     Raises:
-        ConfigurationError: The address is malformed, cannot be bound, or is open to others without authentication.
+        ConfigurationError: The address is malformed, cannot be had, or is open to others without authentication.
     """
-    host, port = split_address(settings.address)
+    is_protected = authenticated or settings.allow_anonymous
+    match parse_address(settings.address):
+        case TcpAddress(host, port):
+            return await _bind(settings, host, port, is_protected=is_protected)
+        case UnixAddress(path):
+            try:
+                sock, file = bind_unix(path, BACKLOG)
+            except OSError as error:
+                raise _unusable(settings, error, "another path") from error
+            return [Listener(trio.socket.from_stdlib_socket(sock), file)]
+        case InheritedAddress(descriptors):
+            return [_inherit(settings, number, is_protected=is_protected) for number in descriptors]
+
+
+async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool) -> list[Listener]:
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -37,18 +94,13 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[tri
     addresses = list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found))
     if port == 0:
         del addresses[1:]  # each would get a port of its own
-    if not authenticated and not settings.allow_anonymous:
-        for _, sockaddr in addresses:
-            if not ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback:
-                raise ConfigurationError(
-                    f"address = {settings.address!r} can be reached from other machines, and anybody could call the"
-                    " tools: set an authenticator, or allow_anonymous = true if that is what you want"
-                )
-    listeners: list[trio.SocketListener] = []
+    if not is_protected:
+        _check_local(settings, addresses)
+    listeners: list[Listener] = []
     problem: OSError | None = None
     for family, sockaddr in addresses:
         try:
-            listeners.append(await _listen(family, sockaddr))
+            listeners.append(await _listen(family, sockaddr, reuse_port=settings.reuse_port))
         except OSError as error:
             problem = error
             if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
@@ -57,31 +109,79 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[tri
         if listeners:
             return listeners  # a family that the machine does not have is no reason to refuse
     for listener in listeners:
-        listener.socket.close()
-    reason = "no address" if problem is None else problem.strerror
-    raise ConfigurationError(
-        f"address = {settings.address!r}: cannot listen there ({reason}); choose another host or port"
-    ) from problem
+        listener.close()
+    raise _unusable(settings, problem, "another host or port") from problem
 
 
-async def _listen(family: int, sockaddr: tuple[object, ...]) -> trio.SocketListener:
+async def _listen(family: int, sockaddr: tuple[object, ...], *, reuse_port: bool) -> Listener:
     sock = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         await sock.bind(sockaddr)
-        sock.listen(1024)
-        return trio.SocketListener(sock)
+        sock.listen(BACKLOG)
+        return Listener(sock)
     except BaseException:
         sock.close()
         raise
 
 
-def address_of(listener: trio.SocketListener) -> str:
-    """``HOST:PORT`` of a listener."""
+def _inherit(settings: Settings, number: int, *, is_protected: bool) -> Listener:
+    """The socket with this descriptor, which is ours from now on."""
+    try:
+        sock = socket.socket(fileno=number)
+    except OSError as error:
+        raise ConfigurationError(
+            f"address = {settings.address!r}: descriptor {number} is no socket that was passed on to this process"
+            f" ({error.strerror})"
+        ) from error
+    try:
+        listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if not listens or sock.family not in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}:
+            raise ConfigurationError(
+                f"address = {settings.address!r}: descriptor {number} is a socket, but none that listens for streams"
+            )
+        if not is_protected:
+            _check_local(settings, [(sock.family, sock.getsockname())])
+        os.set_inheritable(number, False)  # what tools start has no business with it
+        return Listener(trio.socket.from_stdlib_socket(sock))
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _check_local(settings: Settings, addresses: Iterable[tuple[int, Any]]) -> None:
+    """Refuse what other machines can reach. The file of a unix socket says who may use it."""
+    for family, sockaddr in addresses:
+        if family == socket.AF_UNIX:
+            continue
+        if not ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback:
+            raise ConfigurationError(
+                f"address = {settings.address!r} can be reached from other machines, and anybody could call the"
+                " tools: set an authenticator, or allow_anonymous = true if that is what you want"
+            )
+
+
+def _unusable(settings: Settings, problem: OSError | None, other: str) -> ConfigurationError:
+    reason = "no address" if problem is None else problem.strerror or str(problem)
+    return ConfigurationError(f"address = {settings.address!r}: cannot listen there ({reason}); choose {other}")
+
+
+def address_of(listener: Listener) -> str:
+    """``HOST:PORT`` of a listener; of a unix socket ``unix:PATH``."""
     name = listener.socket.getsockname()
+    if listener.socket.family == socket.AF_UNIX:
+        return f"unix:{os.fsdecode(name)}"
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+
+def url_of(listener: Listener, scheme: str, path: str = "") -> str:
+    """Where a listener is reached; of a unix socket as proxies write it, ``http://unix:FILE:PATH``."""
+    behind = f":{path}" if path and listener.socket.family == socket.AF_UNIX else path
+    return f"{scheme}://{address_of(listener)}{behind}"
 
 
 def watch_link(sock: trio.socket.SocketType) -> None:

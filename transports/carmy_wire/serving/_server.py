@@ -10,7 +10,7 @@ from typing import Protocol
 
 import trio
 
-from ._listening import watch_link
+from ._listening import Listener, watch_link
 
 log = logging.getLogger("carmy_wire")
 
@@ -65,7 +65,7 @@ class Server:
 
     async def run(
         self,
-        listeners: list[trio.SocketListener],
+        listeners: list[Listener],
         stopping: trio.Event,
         stopped: trio.Event,
         ready: Callable[[], None],
@@ -80,7 +80,7 @@ class Server:
                     await stopping.wait()
                     accepting.cancel_scope.cancel()
                 for listener in listeners:
-                    listener.socket.close()
+                    listener.close()
                 self._draining = True
                 for connection in list(self._connections):
                     connection.drain()
@@ -88,9 +88,9 @@ class Server:
                 connections.cancel_scope.deadline = trio.current_time() + FLUSH_SECONDS
         finally:
             for listener in listeners:
-                listener.socket.close()
+                listener.close()
 
-    async def _accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+    async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
         while True:
             await self._slots.acquire()
             try:
@@ -107,7 +107,7 @@ class Server:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
-            with contextlib.suppress(OSError):  # it has been reset already, as reading will find
+            with contextlib.suppress(OSError):  # reset already, as reading will find; or no TCP
                 watch_link(stream.socket)
             is_full = len(self._connections) >= self._max
             connection = self._reserve(stream) if is_full and self._reserve is not None else self._connect(stream)
