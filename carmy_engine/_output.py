@@ -142,7 +142,8 @@ class _Renderer:
                 data = self._to_json(value, by_alias=True, warnings="error")
         except Exception:  # noqa: BLE001 - serialisers and properties of the tool's author run in there
             return self._converted(value)
-        if b"NaN" in data or b"Infinity" in data:
+        # A scalar is no float, and in a long text both words take longer to look for than it takes to write.
+        if type(value) is not self._scalar and (b"NaN" in data or b"Infinity" in data):
             return self._finite(value, data)
         if self._check is not None:
             problems = self._check(value)
