@@ -9,7 +9,8 @@
     conversation += openai.render(await engine.run_calls(calls))
 
 A map of the package: `_base` (what all formats have in common), `_openai`, `_anthropic`, `_gemini`, `_mcp` (one provider each),
-`_strict` and `_gemini_schema` (the forms of a schema that two of them need), `_walk` (ways through a schema), `_names`, `_text`.
+`_strict` and `_gemini_schema` (the forms of a schema that two of them need), `_gemini_pieces` (streamed arguments), `_walk` (ways
+through a schema), `_names`, `_text`.
 """
 
 from __future__ import annotations

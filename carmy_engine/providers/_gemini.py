@@ -12,6 +12,7 @@ from typing import Any
 
 from .._calls import ModelCall, ModelResult
 from ._base import CallStream, Provider, Spec, look, many, parameters_of
+from ._gemini_pieces import whole_calls
 from ._gemini_schema import json_schema, openapi_schema
 from ._names import NameRule
 
@@ -32,12 +33,7 @@ class Gemini(Provider):
         return self._calls_in(parts, look(response, "responseId", "response_id"), turn)
 
     def _calls_in(self, parts: list[Any], response_id: object, turn: str | None) -> list[ModelCall]:
-        found = [call for part in parts if (call := look(part, "functionCall", "function_call")) is not None]
-        for call in found:
-            if look(call, "partialArgs", "partial_args") or look(call, "willContinue", "will_continue"):
-                raise ValueError(
-                    "gemini: arguments in parts cannot be put together; switch streamFunctionCallArguments off"
-                )
+        found = whole_calls(call for part in parts if (call := look(part, "functionCall", "function_call")) is not None)
         return [
             self._call(
                 look(call, "name"),
@@ -61,7 +57,7 @@ class Gemini(Provider):
         return [{"role": "user", "parts": parts}] if parts else []
 
     def stream(self, *, turn: str | None = None) -> CallStream:
-        """See `Provider.stream`: feed it every response. Each call comes whole, in one of them."""
+        """See `Provider.stream`: feed it every response. Calls come whole, or in pieces; see `_gemini_pieces`."""
         return _ContentStream(self, turn)
 
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:

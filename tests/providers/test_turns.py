@@ -361,15 +361,6 @@ async def test_gemini_is_not_told_ids_that_it_did_not_give() -> None:
     assert rendered[0]["parts"] == [{"functionResponse": {"name": "inventory_lookup", "response": {"output": 7}}}]
 
 
-def test_gemini_calls_in_pieces_are_refused() -> None:
-    """Arguments that come as single values are a mode that this does not read, and says so."""
-    piece = {
-        "functionCall": {"name": "x", "partialArgs": [{"jsonPath": "$.a", "stringValue": "b"}], "willContinue": True}
-    }
-    with pytest.raises(ValueError, match="streamFunctionCallArguments"):
-        made("gemini").parse({"role": "model", "parts": [piece]})
-
-
 @pytest.mark.parametrize("form", ["openai", "openai-responses", "anthropic"])
 def test_a_stream_that_is_cut_off_gives_a_call_that_is_answered(form: str) -> None:
     """The arguments of a call that never ended cannot be read; the call is there all the same, and gets its answer."""
