@@ -23,10 +23,11 @@ from carmy_engine import AgentError, BoundEngine, Cause, Engine
 from carmy_engine.codec import invalid_request
 from carmy_http._mounted import CALLER
 
-from ._exchange import Exchange
+from ._confirm import Questions
+from ._exchange import Exchange, Owner, owner_of
 from ._messages import MessageError, error_reply, read
 from ._server import Context, make_server
-from ._sessions import FullError, Owner, Sessions, owner_of
+from ._sessions import FullError, Sessions
 
 log = logging.getLogger("carmy_mcp")
 
@@ -79,14 +80,15 @@ class HttpApplication:
         self._stopping = engine.stopping
         self._nursery = nursery
         self._sessions = Sessions()
+        questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
         self.manager = StreamableHTTPSessionManager(
-            make_server(engine.name, _executor_of, _exchange_of),
+            make_server(engine.name, _executor_of, _exchange_of, questions),
             session_idle_timeout=IDLE_SECONDS,
             max_sessions=None,  # `Sessions` bounds them
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. When it ends, in whatever way, so does the execution that it has begun."""
+        """Answer one HTTP request. When it breaks off, so does the execution that it has begun."""
         caller: BoundEngine = scope["extensions"][CALLER]
         message: JSONRPCMessage | None = None
         exchange = Exchange()
@@ -112,8 +114,9 @@ class HttpApplication:
                 await self._open(scope, receive, send, owner_of(caller.context))
             else:
                 await self._in_session(message, exchange, scope, receive, _escaping(send), owner_of(caller.context))
-        finally:
+        except BaseException:
             exchange.stop(Cause.DISCONNECT)
+            raise
 
     async def _open(self, scope: Scope, receive: Receive, send: Send, owner: Owner) -> None:
         """Let a session be opened, whatever has become of the one that the client has had before."""
@@ -173,12 +176,18 @@ class HttpApplication:
         if session is None:
             await _refuse(send, 404, invalid_request("there is no such session any more; begin with 'initialize'"))
             return
+
+        async def watch(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 404:
+                self._sessions.remove(session_id)  # it has been idle for too long
+            await send(message)
+
         with self._sessions.using(session_id, session):
             if not isinstance(message, JSONRPCRequest):
                 if scope["method"] == "DELETE":
                     session.stop()
                     self._sessions.remove(session_id)
-                await self.manager.handle_request(scope, receive, send)
+                await self.manager.handle_request(scope, receive, watch)
                 return
             key = str(message.id)  # the SDK tells streams apart by this
             if key in session.running:
@@ -186,7 +195,7 @@ class HttpApplication:
                 return
             session.running[key] = exchange
             try:
-                await self.manager.handle_request(scope, receive, send)
+                await self.manager.handle_request(scope, receive, watch)
             finally:
                 del session.running[key]
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from carmy_engine import AgentContext, Cause
+from carmy_engine import Cause
 
-from ._exchange import Exchange
+from ._exchange import Exchange, Owner
 
 MAX_SESSIONS = 1000
 """At one time. One costs some tens of kilobytes, and whoever may call may open them; clients open a new one when theirs is gone."""
-
-Owner = tuple[str | None, str | None]
-
-
-def owner_of(context: AgentContext) -> Owner:
-    """Who opens a session, and may use it."""
-    return context.principal, context.session
 
 
 class Session:
