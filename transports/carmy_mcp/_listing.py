@@ -56,6 +56,7 @@ def _entry(spec: PublicSpec) -> dict[str, Any]:
             "carmy/effect": spec.effect.value,
             "carmy/confirmation": spec.confirmation.value,
             "carmy/parallel_safe": spec.parallel_safe,
+            "carmy/wrapped": is_wrapped(spec),
         },
     }
     output = _output_schema(spec)

@@ -54,6 +54,7 @@ def _failure(error: ErrorInfo, result: ExecutionResult | None) -> dict[str, Any]
     meta: dict[str, Any] = {"carmy/error": plain, "carmy/status": ExecutionStatus.FAILED.value}
     if result is not None:
         meta.update(_execution(result))
+        meta["carmy/duration_ms"] = result.duration_ms  # 0 tells that nothing has run
         _add_circumstances(meta, result)
     text = msgspec.json.encode({"error": error}).decode()
     return {"content": [{"type": "text", "text": text}], "isError": True, "resultType": "complete", "_meta": meta}
