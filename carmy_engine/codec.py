@@ -23,7 +23,8 @@ MAX_JSON_DEPTH = 128
 # No part of it can fail or be tried twice, not even on a string without an end: the time is linear whatever was sent.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 # A pattern that begins with one letter is found many times faster than one that begins with either of two.
-_HUGE_EXPONENTS = re.compile(rb"e\+?[0-9]{3}"), re.compile(rb"E\+?[0-9]{3}")
+_HUGE_EXPONENT = re.compile(rb"e\+?[0-9]{3}")
+_HUGE_CAPITAL_EXPONENT = re.compile(rb"E\+?[0-9]{3}")
 _HUGE_INTEGER = b"0" * 309
 _DIGITS_AS_ZEROS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
 _DEPTH_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -62,7 +63,7 @@ def check_json(data: bytes) -> None:
 
 def _may_overflow(data: bytes) -> bool:
     """Whether there is something like a number that does not fit a float."""
-    if any(exponent.search(data) is not None for exponent in _HUGE_EXPONENTS):
+    if _HUGE_EXPONENT.search(data) is not None or _HUGE_CAPITAL_EXPONENT.search(data) is not None:
         return True
     return len(data) >= len(_HUGE_INTEGER) and _HUGE_INTEGER in data.translate(_DIGITS_AS_ZEROS)
 

@@ -218,10 +218,10 @@ async def peer(
                     os.kill(pid, signal.SIGKILL)
             with trio.CancelScope(shield=True):
                 await process.wait()
+                nursery.cancel_scope.cancel()  # before the listener's stream is closed under it
                 for stream in (process.stdin, process.stdout, process.stderr):
                     if stream is not None:
                         await stream.aclose()
-            nursery.cancel_scope.cancel()
 
 
 async def appears(path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from carmy_stdio._channel import LINES_AT_ONCE, LineChannel
 from carmy_stdio._threads import AT_ONCE_BYTES, PipeReader, Reader, ThreadReader, ThreadWriter, reader_of
 from carmy_stdio._turns import Turns
 
@@ -131,12 +132,60 @@ async def test_an_unfinished_line_of_somebody_else():
     os.close(source)
 
 
+async def test_writing_at_once():
+    """It takes all or nothing: small messages while there is room, and none once the reader has gone."""
+    source, sink = os.pipe()
+    writer = ThreadWriter(sink, Turns())
+    assert writer.write_at_once(b"{}\n")
+    assert os.read(source, 100) == b"{}\n"
+    assert not writer.write_at_once(b"x" * AT_ONCE_BYTES)
+    message = b"x" * (AT_ONCE_BYTES - 2) + b"\n"
+    taken = 0
+    while writer.write_at_once(message):
+        taken += 1
+    os.close(sink)
+    size = 0
+    while data := os.read(source, 1_000_000):
+        size += len(data)
+    assert size == taken * len(message)
+    os.close(source)
+
+
+@pytest.mark.parametrize("piece", [b"x", b"\n", b"{}\n", b"{}\n" * 50])
+async def test_a_peer_that_never_pauses(piece: bytes):
+    """Others run while pieces come without end, be they lines or not."""
+    pieces = turns = 0
+
+    async def receive_some() -> bytes:
+        nonlocal pieces
+        pieces += 1
+        return piece
+
+    async def ignore(_: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def read() -> None:
+        channel = LineChannel(receive_some, ignore, 100)
+        while True:
+            await channel.receive()
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            while turns < 20:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+            nursery.cancel_scope.cancel()
+    assert 0 < pieces <= turns * LINES_AT_ONCE
+
+
 async def test_a_reader_that_has_gone():
     """Writing to a pipe that nobody reads fails, at once and from then on."""
     source, sink = os.pipe()
     os.close(source)
     writer = ThreadWriter(sink, Turns())
     for _ in range(2):
+        assert not writer.write_at_once(b"{}\n")
         with pytest.raises(trio.BrokenResourceError):
             await writer.send_all(b"{}\n")
     os.close(sink)

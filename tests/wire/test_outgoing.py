@@ -33,6 +33,24 @@ class BatchSink(Sink):
         self.taken.append(list(values))
 
 
+class ImmediateSink(Sink):
+    """Takes messages at once, as long as it has room."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def has_more(self) -> bool:
+        return False
+
+    def send_at_once(self, value: bytes) -> bool:
+        if not self.room:
+            return False
+        self.room -= 1
+        self.taken.append((value, "at once"))
+        return True
+
+
 @pytest.mark.parametrize(("sink", "taken"), [(Sink(), [b"a", b"b", b"c"]), (BatchSink(), [[b"a", b"b", b"c"]])])
 async def test_order(sink: Sink, taken: list[object]) -> None:
     """Messages are written in order, at once where the channel takes them so; after the last one the writer is done."""
@@ -42,6 +60,33 @@ async def test_order(sink: Sink, taken: list[object]) -> None:
     out.close()
     await out.write_to(sink)
     assert sink.taken == taken
+
+
+async def test_a_lone_message_does_not_wait_for_the_writer() -> None:
+    """A message that comes alone is sent at once, unless the channel has no room, or others are before it."""
+    out, sink = Outgoing(), ImmediateSink(room=2)
+    early = out.put(b"before there is a writer", alone=True)
+    assert not early.taken
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(out.write_to, sink)
+        await trio.testing.wait_all_tasks_blocked()
+        first = out.put(b"first", alone=True)
+        assert first.taken
+        assert not out.discard(first)
+        out.put(b"not alone")
+        out.put(b"behind it", alone=True)
+        await trio.testing.wait_all_tasks_blocked()
+        out.put(b"last that has room", alone=True)
+        out.put(b"no room", alone=True)
+        out.close()
+    assert sink.taken == [
+        b"before there is a writer",
+        (b"first", "at once"),
+        b"not alone",
+        b"behind it",
+        (b"last that has room", "at once"),
+        b"no room",
+    ]
 
 
 async def test_batches_are_bounded() -> None:

@@ -92,6 +92,22 @@ async def test_answers_come_as_calls_finish() -> None:
         assert ids == {*range(10), "thread"}
 
 
+async def test_a_lone_call_holds_nobody_up() -> None:
+    """While a call runs that came alone, and again while the next one does, others are read, run and answered."""
+    async with served() as found:
+        await found.ready()
+        for call in ("a", "b"):
+            await found.call(call, "read", {"then": "wait", "gate": call})
+            await found.arrived(call)
+            assert (await found.ask(id=1, op="ping"))["id"] == 1
+            await found.call(2, "echo", {"text": "hi"})
+            assert (await found.receive())["result"]["data"] == "hi"
+            await found.send(id=3, op="cancel", target=call)
+            assert {(await found.receive())["id"] for _ in range(2)} == {3, call}
+        assert await finish(found) == []
+        assert found.ending is Ending.END
+
+
 async def test_bad_messages() -> None:
     """Each bad message gets one refusal, and the connection goes on."""
     async with served() as found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shlex
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -38,7 +39,7 @@ class Child:
     """
 
     def __init__(self, process: trio.Process, command: Sequence[str]) -> None:
-        assert process.stdin is not None
+        assert isinstance(process.stdin, trio.lowlevel.FdStream)
         assert process.stdout is not None
         assert process.stderr is not None
         self.name = shlex.join(command)
@@ -75,6 +76,16 @@ class Child:
         except trio.BrokenResourceError:
             await self._hear_out()
             raise
+
+    def write_at_once(self, data: bytes) -> bool:
+        """Write all of it to its standard input, or nothing and say so. Not while `send_all` does anything."""
+        if len(data) > select.PIPE_BUF:
+            return False
+        try:
+            # The descriptor is ours alone and does not block; so little is taken as a whole or not at all.
+            return os.write(self._in.fileno(), data) == len(data)
+        except OSError:
+            return False
 
     async def _hear_out(self) -> None:
         with trio.move_on_after(LAST_WORDS_SECONDS):

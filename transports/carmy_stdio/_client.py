@@ -49,7 +49,7 @@ async def open_stdio(
     """
     try:
         async with open_child(command, env, cwd) as child:
-            channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES)
+            channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES, child.write_at_once)
             async with open_client(
                 channel, what=child.name, last_words=child.last_words, ready_seconds=ready_seconds
             ) as client:

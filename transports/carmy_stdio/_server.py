@@ -49,7 +49,7 @@ class _Stdio:
         descriptors = claim()
         reader = reader_of(descriptors.input)
         writer = ThreadWriter(descriptors.output, descriptors.turns)
-        channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
+        channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES, writer.write_at_once)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
             task_status.started("stdio ready")

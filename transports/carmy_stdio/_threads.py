@@ -7,6 +7,7 @@ returns cannot hold the process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import stat
@@ -56,7 +57,6 @@ class PipeReader:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._buffer = bytearray(CHUNK_BYTES)
-        self._waiting = trio.CancelScope()
         self._ended = False
         self._instead: ThreadReader | None = None
 
@@ -66,7 +66,7 @@ class PipeReader:
             try:
                 count = os.preadv(self._descriptor, [self._buffer], -1, os.RWF_NOWAIT)
             except BlockingIOError:
-                with trio.CancelScope() as self._waiting:
+                with contextlib.suppress(trio.ClosedResourceError):  # `end`
                     await trio.lowlevel.wait_readable(self._descriptor)
             except OSError:
                 # Not every kernel can do it for pipes, and not every sandbox lets it be asked. Nothing was read.
@@ -80,7 +80,7 @@ class PipeReader:
     def end(self) -> None:
         """See `Reader.end`."""
         self._ended = True
-        self._waiting.cancel()
+        trio.lowlevel.notify_closing(self._descriptor)
         if self._instead is not None:
             self._instead.end()
 
@@ -155,10 +155,11 @@ class ThreadWriter:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._broken:
             raise trio.BrokenResourceError
-        # One byte less, for the end of somebody's line.
-        if self._can_try and len(data) < AT_ONCE_BYTES and self._write_at_once(data):
+        if self.write_at_once(data):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
+        if self._broken:
+            raise trio.BrokenResourceError
         written = _Written()
         self._jobs.put((data, written))
         try:
@@ -170,13 +171,15 @@ class ThreadWriter:
             self._broken = True
             raise trio.BrokenResourceError
 
-    def _write_at_once(self, data: bytes) -> bool:
-        """Write all of it, or nothing and say so. The thread is idle: there is one writer at a time, and it waits for it.
-
-        Raises:
-            trio.BrokenResourceError: The reader has gone.
-        """
-        if not self._turns.lock.acquire(blocking=False):
+    def write_at_once(self, data: bytes) -> bool:
+        """Write all of it, or nothing and say so. Not while `send_all` does anything: so the thread is idle."""
+        # One byte less, for the end of somebody's line.
+        if (
+            not self._can_try
+            or self._broken
+            or len(data) >= AT_ONCE_BYTES
+            or not self._turns.lock.acquire(blocking=False)
+        ):
             return False
         try:
             # -1 is where the file is, which a pipe does not know. Without waiting, whoever else shares the open file.
@@ -187,7 +190,7 @@ class ThreadWriter:
             return False
         except BrokenPipeError:
             self._broken = True
-            raise trio.BrokenResourceError from None
+            return False
         except OSError:
             # Not every kernel can do it, and not every sandbox lets it be asked.
             self._can_try = False

@@ -5,14 +5,14 @@
 
 The channel's ``receive`` raises `trio.EndOfChannel` when the peer has said its last but still reads, and
 `trio.BrokenResourceError` when it has gone. Its ``send`` is called by one task at a time, and a send that was cancelled
-is the last one. It may have `Batches.send_batch` as well.
+is the last one. It may be one of `Batches`, and `Immediate`, as well.
 """
 
 from __future__ import annotations
 
 from ._client import ClientExecutor, open_client
 from ._events import EventBuffer
-from ._outgoing import MAX_OUTGOING_BYTES, Batches, Outgoing
+from ._outgoing import MAX_OUTGOING_BYTES, Batches, Immediate, Outgoing
 from ._server import FLUSH_SECONDS, WRITE_SECONDS, Ending, serve_channel
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "ClientExecutor",
     "Ending",
     "EventBuffer",
+    "Immediate",
     "Outgoing",
     "open_client",
     "serve_channel",

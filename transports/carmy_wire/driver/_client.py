@@ -206,7 +206,7 @@ class ClientExecutor:
             raise ClosedError(f"{self._lost}; nothing was sent")
         message = self._connection.send(request)
         try:
-            pending.message = self._out.put(message)
+            pending.message = self._out.put(message, alone=not self._pending)
         except trio.ClosedResourceError:
             self._connection.forget(request.id)
             raise ClosedError(f"the client of {self._what} is being closed; nothing was sent") from None

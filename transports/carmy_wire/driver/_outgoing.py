@@ -1,4 +1,4 @@
-"""Messages on their way to a peer that may be slow: bounded by their bytes, written by one task."""
+"""Messages on their way to a peer that may be slow: bounded by their bytes, written one after the other."""
 
 from __future__ import annotations
 
@@ -27,12 +27,24 @@ class Batches(Protocol):
         ...
 
 
+class Immediate(Protocol):
+    """A channel that knows what can be done without waiting."""
+
+    def has_more(self) -> bool:
+        """Whether a message has been received that nobody has taken yet."""
+        ...
+
+    def send_at_once(self, value: bytes) -> bool:
+        """Send all of it now. False when that cannot be done, for whatever reason; then nothing was sent."""
+        ...
+
+
 class Message:
     """One message in the queue.
 
     Attributes:
         data: Its bytes.
-        taken: The writer has it: the peer may get it.
+        taken: It has been sent, or the writer has it: the peer may get it.
     """
 
     __slots__ = ("data", "taken")
@@ -57,6 +69,9 @@ class Outgoing:
         self._turn = trio.StrictFIFOLock()
         self._filled = trio.Event()
         self._drained = trio.Event()
+        self._send_at_once: Callable[[bytes], bool] | None = None
+        self._is_idle = False
+        """The writer waits for something to write."""
 
     async def wait_room(self, size: int) -> None:
         """Wait until a message of about this size may be put, in the order of asking.
@@ -73,8 +88,13 @@ class Outgoing:
                 self._drained = trio.Event()
                 await self._drained.wait()
 
-    def put(self, data: bytes) -> Message:
+    def put(self, data: bytes, *, alone: bool = False) -> Message:
         """Add a message.
+
+        Args:
+            data: Its bytes.
+            alone: No other is about to follow, with which it could leave. Then it does not wait for the writer's turn,
+                where the channel is `Immediate`.
 
         Raises:
             trio.ClosedResourceError: Nothing can be put any more.
@@ -82,6 +102,9 @@ class Outgoing:
         if self._closed:
             raise trio.ClosedResourceError
         message = Message(data)
+        if alone and self._is_idle and not self._queue and self._send_at_once is not None and self._send_at_once(data):
+            message.taken = True
+            return message
         self._queue.append(message)
         self._bytes += len(data)
         self._filled.set()
@@ -102,7 +125,11 @@ class Outgoing:
             if self._closed:
                 return []
             self._filled = trio.Event()
-            await self._filled.wait()
+            self._is_idle = True
+            try:
+                await self._filled.wait()
+            finally:
+                self._is_idle = False
         taken: list[bytes] = []
         size = 0
         while self._queue and (not taken or size + len(self._queue[0].data) <= BATCH_BYTES):
@@ -118,7 +145,7 @@ class Outgoing:
         """Be the writer, until there is nothing left to write.
 
         Args:
-            channel: Where to; batches are used where it takes them.
+            channel: Where to. What it can do as one of `Batches`, or as `Immediate`, is used.
             seconds: For each message, or batch.
 
         Raises:
@@ -126,6 +153,7 @@ class Outgoing:
             trio.BrokenResourceError: The peer has gone.
         """
         send_batch: Callable[[Sequence[bytes]], Awaitable[None]] | None = getattr(channel, "send_batch", None)
+        self._send_at_once = getattr(channel, "send_at_once", None)
         # A scope costs as much as writing a short message.
         limit: Callable[[], AbstractContextManager[object]] = (
             nullcontext if math.isinf(seconds) else partial(trio.fail_after, seconds)

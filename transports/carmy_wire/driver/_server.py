@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
+from collections.abc import Callable
 
 import msgspec
 import trio
@@ -37,6 +38,7 @@ from ..protocol import (
 )
 from ..protocol._connection import HELP_RESULT
 from ._outgoing import Outgoing
+from ._requests import request_of
 
 log = logging.getLogger("carmy_wire")
 
@@ -147,6 +149,7 @@ class _Server:
     ) -> None:
         self._engine = engine.bind(gone=Cause.DISCONNECT)
         self._channel = channel
+        self._has_more: Callable[[], bool] = getattr(channel, "has_more", bool)
         self._stopped = stopped
         self._drain_seconds = drain_seconds
         self._write_seconds = write_seconds
@@ -154,7 +157,9 @@ class _Server:
         self._out = Outgoing()
         self._running: dict[Id, _Running] = {}
         self._idle = trio.Event()
-        self._reading = trio.CancelScope()
+        self._ended = trio.Event()
+        self._readers = trio.lowlevel.ParkingLot()
+        """Those that have run a call meanwhile, and read on when the next one is run. Never more than one."""
         self._serving = trio.CancelScope()
         self._writing = trio.CancelScope(shield=True)
         self._ending: Ending | None = None
@@ -178,7 +183,7 @@ class _Server:
         """Record why it ends; the first reason counts."""
         if self._ending is None:
             self._ending = ending
-        self._reading.cancel()
+        self._ended.set()
 
     def _flush_within(self, seconds: float) -> None:
         self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
@@ -208,8 +213,8 @@ class _Server:
     async def _serve_calls(self) -> None:
         async with trio.open_nursery() as calls:
             calls.start_soon(self._watch_stop)
-            with self._reading:
-                await self._read(calls)
+            calls.start_soon(self._read, calls)
+            await self._ended.wait()
             if self._ending is Ending.END:
                 await self._finish_calls()
             elif self._ending is Ending.STOPPED:
@@ -237,8 +242,12 @@ class _Server:
             await self._idle.wait()
 
     async def _read(self, calls: trio.Nursery) -> None:
-        """Take requests until there are no more. Nothing here waits for a tool."""
-        while True:
+        """Take requests until there are no more. One task at a time does it, and waits for no tool.
+
+        A call that comes alone is run here, as soon as another task has been told to read on: a task of its own would cost
+        more, and have to wait for its turn. Calls that come together get tasks, and their answers leave together.
+        """
+        while self._ending is None:
             try:
                 message = await self._channel.receive()
             except trio.EndOfChannel:
@@ -248,24 +257,36 @@ class _Server:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._lose()
                 return
+            if self._ending is not None:
+                return
             try:
-                await self._handle(message, calls)
+                call = await self._handle(message)
             except trio.ClosedResourceError:
                 return  # the writer has given up, and has said why
+            if call is None:
+                continue
+            is_alone = not self._running and not self._has_more()
+            running = self._running[call.id] = _Running(self._engine.bind())
+            if is_alone:
+                if not self._readers.unpark():
+                    calls.start_soon(self._read, calls)
+                await self._call(call, running)
+                await self._readers.park()
+                continue
+            calls.start_soon(self._call, call, running)
 
-    async def _handle(self, message: bytes, calls: trio.Nursery) -> None:
+    async def _handle(self, message: bytes) -> Call | None:
+        """Answer what asks for no tool, and give what does."""
         try:
             request = self._connection.receive_message(message)
         except RemoteProtocolError as error:
             if error.reply is None:
                 raise  # a server's connection always has one
             await self._out.wait_room(len(error.reply))
-            self._out.put(error.reply)
-            return
+            self._put(error.reply)
+            return None
         if isinstance(request, Call):
-            running = self._running[request.id] = _Running(self._engine.bind())
-            calls.start_soon(self._call, request, running)
-            return
+            return request
         answer: bytes | AgentError
         try:
             answer = await self._answer(request)
@@ -275,10 +296,15 @@ class _Server:
             answer, _ = as_agent_error(error, "the request", expose=False)
         if isinstance(answer, AgentError):
             await self._out.wait_room(0)
-            self._out.put(self._connection.send_refusal(request.id, answer.info))
+            self._put(self._connection.send_refusal(request.id, answer.info))
         else:
             await self._out.wait_room(len(answer))
-            self._out.put(self._connection.send_answer(request.id, answer))
+            self._put(self._connection.send_answer(request.id, answer))
+        return None
+
+    def _put(self, message: bytes) -> None:
+        """Send it, together with others if several calls run."""
+        self._out.put(message, alone=len(self._running) <= 1)
 
     async def _answer(self, request: Request) -> bytes:
         """The result of anything but a call, JSON."""
@@ -306,22 +332,20 @@ class _Server:
         try:
             body = await self._execute(call, running)
             await self._out.wait_room(len(body))
-            self._out.put(self._connection.send_answer(call.id, body))
+            self._put(self._connection.send_answer(call.id, body))
         except trio.ClosedResourceError:
             pass  # there is nobody to tell
         except Exception as error:  # noqa: BLE001 - the boundary round one call of a connection
             told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
             if call.id in self._connection.calls:
                 with contextlib.suppress(trio.ClosedResourceError):
-                    self._out.put(self._connection.send_refusal(call.id, told.info))
+                    self._put(self._connection.send_refusal(call.id, told.info))
         finally:
             del self._running[call.id]
             self._idle.set()
 
     async def _execute(self, call: Call, running: _Running) -> bytes:
-        request = ExecutionRequest(
-            tool=call.tool, arguments=call.arguments, request_id=call.request_id, timeout_ms=call.timeout_ms
-        )
+        request = request_of(call)
         result: ExecutionResult | None = None
         with running.scope:
             # While the peer does not take what is there already, nothing more is made: outputs are large.
@@ -344,7 +368,7 @@ class _Server:
                     result = event.result
                     running.ends()
                 await self._out.wait_room(_size_of(event))
-                self._out.put(self._connection.send_event(call, event))
+                self._put(self._connection.send_event(call, event))
         assert result is not None  # the last event always comes
         return result
 

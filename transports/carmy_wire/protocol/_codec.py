@@ -122,7 +122,7 @@ def refused(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
 
 
 def _check(request: Request, message: bytes) -> None:
-    if b"\\u" in message or any(message.count(name) > 1 for name in _FIELDS):
+    if b"\\u" in message or _may_repeat(message):
         # Only then can a field be there twice: an escape may spell a name, and a second name may be a value.
         twice = duplicate_key(message)
         if twice is not None:
@@ -135,6 +135,13 @@ def _check(request: Request, message: bytes) -> None:
         raise invalid_request("cancel needs either 'target' or 'execution_id'")
     elif isinstance(request, Cancel) and request.gone and request.target is None:
         raise invalid_request("'gone' goes with 'target'")
+
+
+def _may_repeat(message: bytes) -> bool:
+    for name in _FIELDS:  # noqa: SIM110 - `any` takes twice as long, for each message
+        if message.count(name) > 1:
+            return True
+    return False
 
 
 class _Probe(msgspec.Struct):

@@ -24,12 +24,15 @@ class LineBuffer:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes; give the lines that they complete."""
-        first, *others = data.split(b"\n")
+        *ends, rest = data.split(b"\n")
         lines: list[bytes] = []
-        self._extend(first, lines)
-        for piece in others:
-            self._end_line(lines)
-            self._extend(piece, lines)
+        for piece in ends:
+            if self._partial or self._skipping or len(piece) > self._limit:
+                self._extend(piece, lines)
+                self._end_line(lines)
+            elif piece.strip(_BLANK):  # all of it at once, as nearly every line comes
+                lines.append(piece.removesuffix(b"\r"))
+        self._extend(rest, lines)
         return lines
 
     def finish(self) -> list[bytes]:
