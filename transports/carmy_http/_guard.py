@@ -14,14 +14,15 @@ PREFLIGHT_SECONDS = 600
 _VARY = (b"vary", b"Origin")
 _EXPOSED = (
     b"access-control-expose-headers",
-    b"ETag, Retry-After, Idempotent-Replayed, WWW-Authenticate, Allow",
+    b"ETag, Retry-After, Idempotent-Replayed, WWW-Authenticate, Allow, Mcp-Session-Id",
 )
 _PREFLIGHT: HeaderList = (
     NO_STORE,
     (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS"),
     (
         b"access-control-allow-headers",
-        b"Accept, Authorization, Cache-Control, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID",
+        b"Accept, Authorization, Cache-Control, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID,"
+        b" Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id",
     ),
     (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
 )
