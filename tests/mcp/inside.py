@@ -9,14 +9,18 @@ from typing import Any
 import msgspec
 import trio
 
-from carmy_engine import App, BoundEngine, Engine
+from carmy_engine import AgentContext, App, BoundEngine, Cause, Engine
 from carmy_mcp._confirm import Questions
 from carmy_mcp._connection import serve_connection
 from carmy_mcp._server import make_server
 from carmy_mcp._stdio import _exchange_of
+from carmy_mcp._tasks import EXTENSION, Tasks
 from tests.mcp.conftest import HELLO, request
 
 MODERN = "2026-07-28"
+
+KNOWS_TASKS: dict[str, Any] = {"extensions": {EXTENSION: {}}}
+"""The capabilities of a client that does."""
 
 
 class End(trio.abc.Channel[bytes]):
@@ -43,7 +47,10 @@ class Client:
         engine: What it talks to.
         capabilities: What it declares.
         version: What it speaks.
+        caller: Who the server takes it for.
     """
+
+    caller: BoundEngine
 
     def __init__(self, end: End, engine: Engine, capabilities: dict[str, Any], version: str) -> None:
         self._end = end
@@ -123,11 +130,13 @@ def app_of(ran: Ran) -> App:
         return f"{name} is gone"
 
     @app.tool(effect="write", parallel_safe=True)
-    async def wait(name: str) -> dict[str, str]:
+    async def wait(ctx: AgentContext, name: str) -> dict[str, str]:
         """Goes on when it is told to."""
         ran.names.append(name)
+        ctx.progress.report(1, 2, "half of it")
         try:
             await ran.go_on.wait()
+            ctx.progress.report(2, 2, "all of it")
         finally:
             ran.ended.append(name)
         return {"name": name}
@@ -143,25 +152,27 @@ async def connected(
     version: str = "2025-11-25",
     bound: dict[str, Any] | None = None,
     drain_seconds: float = 10,
+    promote_after: float = 2,
 ) -> AsyncIterator[Client]:
     """A client that has been greeted, and the server that it talks to."""
     async with app_of(ran).open() as engine, trio.open_nursery() as nursery:
         to_server, from_client = trio.open_memory_channel[bytes](0)
         to_client, from_server = trio.open_memory_channel[bytes](0)
-        caller = engine.bind(transport="mcp", **(bound or {}))
+        client = Client(End(from_server, to_server), engine, capabilities or {}, version)
+        client.caller = engine.bind(transport="mcp", **(bound or {}))
 
         def executor_of(_: object) -> BoundEngine:
-            return caller
+            return client.caller
 
         async def serve() -> None:
-            server = make_server("test", executor_of, _exchange_of, Questions(engine.stopping))
-            await serve_connection(
-                server, End(from_client, to_client), stopped=engine.stopped, drain_seconds=drain_seconds
-            )
+            tasks = Tasks(nursery, promote_after)
+            server = make_server("test", executor_of, _exchange_of, Questions(engine.stopping), tasks)
+            end = End(from_client, to_client)
+            is_gone = await serve_connection(server, end, stopped=engine.stopped, drain_seconds=drain_seconds)
+            await tasks.finish(0 if is_gone else drain_seconds, Cause.DISCONNECT if is_gone else Cause.SHUTDOWN)
             await to_client.aclose()
 
         nursery.start_soon(serve)
-        client = Client(End(from_server, to_server), engine, capabilities or {}, version)
         if version != MODERN:
             hello = {**HELLO[0]["params"], "protocolVersion": version, "capabilities": client.capabilities}
             await client.outcome("initialize", **hello)

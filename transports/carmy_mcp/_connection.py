@@ -39,7 +39,7 @@ async def serve_connection(
     stopped: trio.Event,
     drain_seconds: float,
     write_seconds: float = math.inf,
-) -> None:
+) -> bool:
     """Serve one connection until it ends. The channel stays open.
 
     When the peer has said its last, the requests that were accepted go on for `drain_seconds`; the rest is cancelled (cause
@@ -52,8 +52,11 @@ async def serve_connection(
         stopped: Set when every execution has ended at shutdown.
         drain_seconds: For requests that were accepted before the end of input.
         write_seconds: For one message to leave; infinite for a peer that may take its time.
+
+    Returns:
+        Whether the peer has gone: it takes nothing any more.
     """
-    await _Connection(channel, stopped, drain_seconds, write_seconds).run(server)
+    return await _Connection(channel, stopped, drain_seconds, write_seconds).run(server)
 
 
 class _Connection:
@@ -72,8 +75,9 @@ class _Connection:
         self._writing = trio.CancelScope(shield=True)
         self._ended = False
         self._deaf = trio.Event()
+        self._lost = False
 
-    async def run(self, server: Server[Any]) -> None:
+    async def run(self, server: Server[Any]) -> bool:
         async with trio.open_nursery() as background:
             background.start_soon(self._write)
             flush = FLUSH_SECONDS
@@ -88,6 +92,7 @@ class _Connection:
             finally:
                 self._out.close()
                 self._flush_within(flush)
+        return self._lost
 
     def _flush_within(self, seconds: float) -> None:
         self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
@@ -111,6 +116,7 @@ class _Connection:
 
     def _lose(self) -> None:
         """Nobody takes an answer any more, so nothing needs to run."""
+        self._lost = True
         self._out.clear()
         for exchange in self._accepted.values():
             exchange.stop(Cause.DISCONNECT)

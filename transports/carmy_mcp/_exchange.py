@@ -19,6 +19,9 @@ REQUEST_ID = "carmy/request_id"
 TIMEOUT_MS = "carmy/timeout_ms"
 """In a call's ``_meta``: most milliseconds to take."""
 
+ON_RUNNING = "carmy/on_running"
+"""In a call's ``_meta``: ``wait`` to wait for a running attempt with the same request_id."""
+
 EXECUTION_META = "carmy/execution_meta"
 """In a call's ``_meta``: true asks for the execution's id and status on success as well."""
 
@@ -45,20 +48,32 @@ class Exchange:
         deaf: Set when the client says nothing any more, so that it cannot be asked.
         scope: Round its execution, for `stop` alone: a caller that cancels its request makes the SDK cancel its handler.
         executor: Its own, so that its execution can be told from others; None as long as it has none.
+        message: What the tool reported last, if anybody may come to ask.
+        outlives: Its execution goes on when it has been answered: it is a task by then.
         wait_room: Waits while the peer does not take what is there already.
     """
 
-    __slots__ = ("arguments", "deaf", "executor", "scope", "wait_room")
+    __slots__ = ("arguments", "deaf", "executor", "message", "outlives", "scope", "wait_room")
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
         self.arguments = arguments
         self.deaf = _NEVER
         self.scope = trio.CancelScope()
         self.executor: BoundEngine | None = None
+        self.message: str | None = None
+        self.outlives = False
         self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     def stop(self, cause: Cause) -> None:
-        """End its execution for another reason than the caller's will, so that it is answered, if anybody still listens."""
+        """End its execution for another reason than the caller's will, so that it is answered, if anybody still listens.
+
+        One that outlives it goes on.
+        """
+        if not self.outlives:
+            self.end(cause)
+
+    def end(self, cause: Cause) -> None:
+        """End its execution, whoever it belongs to by now."""
         executor = self.executor
         ids = () if executor is None else executor.running()  # one, as soon as the engine has admitted it
         if executor is None or not any(executor.cancel(id_, cause) for id_ in ids):
@@ -80,4 +95,13 @@ def request_of(tool: str, exchange: Exchange, meta: Mapping[str, Any]) -> Execut
         raise invalid_request(f'_meta["{TIMEOUT_MS}"] must be a positive number of milliseconds')
     if not isinstance(meta.get(EXECUTION_META, False), bool):
         raise invalid_request(f'_meta["{EXECUTION_META}"] must be true or false')
-    return ExecutionRequest(tool=tool, arguments=exchange.arguments, request_id=request_id, timeout_ms=timeout_ms)
+    on_running = meta.get(ON_RUNNING, "refuse")
+    if on_running not in ("refuse", "wait"):
+        raise invalid_request(f'_meta["{ON_RUNNING}"] must be "refuse" or "wait"')
+    return ExecutionRequest(
+        tool=tool,
+        arguments=exchange.arguments,
+        request_id=request_id,
+        timeout_ms=timeout_ms,
+        on_running=on_running,
+    )

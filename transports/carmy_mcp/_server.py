@@ -29,10 +29,14 @@ from ._confirm import Questions
 from ._exchange import EXECUTION_META, Context, Exchange, request_of
 from ._listing import StaleCursorError, is_wrapped, page_of
 from ._results import call_result, error_data, refusal
+from ._tasks import Tasks
 
 __all__ = ["Context", "guard", "make_server"]
 
 log = logging.getLogger("carmy_mcp")
+
+MAX_REPORTED = 500
+"""Characters of what a tool reports that are kept for whoever asks about its task."""
 
 LIST_TTL_MS = 60_000
 """How long a client may keep a list of tools. It changes only with the server's start, or with the caller's rights."""
@@ -43,6 +47,7 @@ def make_server(
     executor_of: Callable[[Context], BoundEngine],
     exchange_of: Callable[[Context], Exchange],
     questions: Questions | None = None,
+    tasks: Tasks | None = None,
 ) -> Server[Any]:
     """A server that lists and calls what executors have.
 
@@ -51,8 +56,9 @@ def make_server(
         executor_of: The executor of whoever sent a request.
         exchange_of: What the transport knows of a request.
         questions: To the persons behind clients; None when they are not asked.
+        tasks: What calls become that take long; None when every call is answered when it is over.
     """
-    handlers = _Handlers(executor_of, exchange_of, questions)
+    handlers = _Handlers(executor_of, exchange_of, questions, tasks)
     server: Server[Any] = Server(
         name,
         version=__version__,
@@ -61,6 +67,8 @@ def make_server(
         on_list_tools=handlers.list_tools,  # type: ignore[arg-type] # as above
         on_call_tool=handlers.call_tool,  # type: ignore[arg-type] # as above
     )
+    if tasks is not None:
+        tasks.serve(server, executor_of)
     # In the place of the SDK's own, which writes the messages of errors into spans.
     server.middleware[:] = [guard]
     return server
@@ -88,10 +96,12 @@ class _Handlers:
         executor_of: Callable[[Context], BoundEngine],
         exchange_of: Callable[[Context], Exchange],
         questions: Questions | None,
+        tasks: Tasks | None,
     ) -> None:
         self._executor_of = executor_of
         self._exchange_of = exchange_of
         self._questions = questions
+        self._tasks = tasks
         self._wrapped: dict[str, bool] = {}
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
@@ -118,22 +128,27 @@ class _Handlers:
             request = request_of(params.name, exchange, meta)
         except AgentError as error:
             return refusal(error.info)
-        result: ExecutionResult | None = None
-        with exchange.scope:
-            await exchange.wait_room()  # outputs are large
-            if _wants_progress(meta):
-                result = await _stream(context, executor, request)
-            else:
-                result = await executor.execute(request)
-        if result is None:
-            left = AgentError.standard("CANCELLED", f"{params.name} was cancelled before it was started")
-            result = ExecutionResult(execution_id=new_execution_id(), error=left.info)
-        if asking is not None and asking.question is not None:
-            return asking.question
-        if result.error is not None and result.error.code == "TOOL_NOT_FOUND" and not await _has(executor, params.name):
+
+        async def call() -> ExecutionResult:
+            return await _run(context, exchange, request, streamed=is_task or _wants_progress(meta))
+
+        async def answer(result: ExecutionResult) -> dict[str, Any]:
+            if asking is not None and asking.question is not None:
+                return asking.question
+            return await self._answer(executor, params.name, result, asked=meta.get(EXECUTION_META, False))
+
+        is_task = self._tasks is not None and self._tasks.are_known_to(context)
+        if self._tasks is not None and is_task:
+            return await self._tasks.run(exchange, call, answer)
+        return await answer(await call())
+
+    async def _answer(
+        self, executor: BoundEngine, name: str, result: ExecutionResult, *, asked: bool
+    ) -> dict[str, Any]:
+        if result.error is not None and result.error.code == "TOOL_NOT_FOUND" and not await _has(executor, name):
             raise MCPError(code=types.INVALID_PARAMS, message=result.error.message, data=error_data(result.error))
-        wrapped = result.error is None and await self._is_wrapped(executor, params.name)
-        return call_result(result, wrapped=wrapped, asked=meta.get(EXECUTION_META, False))
+        wrapped = result.error is None and await self._is_wrapped(executor, name)
+        return call_result(result, wrapped=wrapped, asked=asked)
 
     async def _is_wrapped(self, executor: BoundEngine, name: str) -> bool:
         """Whether this tool's outputs are sent inside an object. It never changes while an engine runs."""
@@ -149,7 +164,25 @@ async def _has(executor: BoundEngine, name: str) -> bool:
     return any(spec.name == name for spec in (await executor.catalog()).tools)
 
 
-async def _stream(context: Context, executor: BoundEngine, request: ExecutionRequest) -> ExecutionResult:
+async def _run(context: Context, exchange: Exchange, request: ExecutionRequest, *, streamed: bool) -> ExecutionResult:
+    executor = exchange.executor
+    assert executor is not None  # its handler has bound one
+    result: ExecutionResult | None = None
+    with exchange.scope:
+        await exchange.wait_room()  # outputs are large
+        if streamed:
+            result = await _stream(context, exchange, executor, request)
+        else:
+            result = await executor.execute(request)
+    if result is None:
+        left = AgentError.standard("CANCELLED", f"{request.tool} was cancelled before it was started")
+        result = ExecutionResult(execution_id=new_execution_id(), error=left.info)
+    return result
+
+
+async def _stream(
+    context: Context, exchange: Exchange, executor: BoundEngine, request: ExecutionRequest
+) -> ExecutionResult:
     """Run it, and pass its reports on. They rise, as the protocol demands: one that does not is left out."""
     result: ExecutionResult | None = None
     highest: float | None = None
@@ -157,12 +190,12 @@ async def _stream(context: Context, executor: BoundEngine, request: ExecutionReq
         async for event in events:
             if isinstance(event, ExecutionCompleted):
                 result = event.result
-                continue
-            progress = event.progress if isinstance(event, ToolProgress) else None
-            if progress is not None and (highest is None or progress > highest):
-                assert isinstance(event, ToolProgress)
-                highest = progress
-                await context.session.report_progress(progress, event.total, event.message)
+            elif isinstance(event, ToolProgress) and event.progress is not None:
+                if event.message is not None:
+                    exchange.message = event.message[:MAX_REPORTED]
+                if not exchange.outlives and (highest is None or event.progress > highest):
+                    highest = event.progress
+                    await context.session.report_progress(event.progress, event.total, event.message)
     assert result is not None  # the last event always comes
     return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from carmy_engine import BoundEngine, Engine
+from carmy_engine import BoundEngine, Cause, Engine
 from carmy_stdio import claim
 from carmy_stdio._channel import LineChannel
 from carmy_stdio._server import _end_children, _watch
@@ -15,6 +15,7 @@ from ._confirm import Questions
 from ._connection import serve_connection
 from ._exchange import Exchange
 from ._server import Context, make_server
+from ._tasks import Tasks
 
 
 class _Mcp:
@@ -28,8 +29,8 @@ class _Mcp:
         """Serve the process that started this one, until the input ends.
 
         The caller has no principal and no permissions: whoever could start this process needs no further proof, and gets
-        no further rights. Requests that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads
-        the output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
+        no further rights. Requests that were accepted before the end of input, and tasks, get ``drain_timeout_secs``. When
+        nobody reads the output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
 
         Args:
             engine: An open engine.
@@ -51,12 +52,17 @@ class _Mcp:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
             task_status.started("mcp ready")
-            await serve_connection(
-                make_server(engine.name, executor_of, _exchange_of, questions),
+            after = engine.settings.mcp.promote_after_secs
+            tasks = Tasks(nursery, after) if after else None
+            is_gone = await serve_connection(
+                make_server(engine.name, executor_of, _exchange_of, questions, tasks),
                 channel,
                 stopped=engine.stopped,
                 drain_seconds=engine.settings.drain_timeout_secs,
             )
+            if tasks is not None:
+                drain_seconds = 0 if is_gone else engine.settings.drain_timeout_secs
+                await tasks.finish(drain_seconds, Cause.DISCONNECT if is_gone else Cause.SHUTDOWN)
             nursery.cancel_scope.cancel()
         if engine.statistics().stuck_threads:
             _end_children()
