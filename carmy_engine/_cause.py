@@ -40,7 +40,7 @@ def cancelled_error(
     happened = _WHAT_HAPPENED[cause].format(timeout=timeout)
     details = {"phase": "running" if started else "waiting", "cause": cause.value}
     if not started and joined is not None:
-        message = f"another attempt with this request_id is still running: {happened} while this call waited for it"
+        message = f"the first attempt with this request_id is still running: {happened} while this call waited for it"
         details["execution_id"] = joined
     elif not started:
         message = f"{spec.name} was never started: {happened} while it waited"

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
 from ._outcome import Failure, UsageError
 
@@ -23,12 +24,22 @@ class _Answer(msgspec.Struct):
     status: str | None = None
 
 
-def call(url: str, request: dict[str, Any]) -> tuple[bytes, bool]:
+class _Body(msgspec.Struct, omit_defaults=True):
+    """What is sent of a request: what it says beyond the defaults."""
+
+    tool: str
+    arguments: Any = None
+    request_id: str | None = None
+    timeout_ms: float | None = None
+    on_running: OnRunning = "refuse"
+
+
+def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
     """Send one request, and wait for its answer.
 
     Args:
         url: Of the server, or of its execute endpoint.
-        request: The body.
+        request: What is asked for.
 
     Returns:
         The body of the answer, and whether it says that the execution completed.
@@ -49,19 +60,20 @@ def call(url: str, request: dict[str, Any]) -> tuple[bytes, bool]:
         path += EXECUTE_PATH
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
+    body = msgspec.convert(request, _Body, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     try:
         connection.connect()
         connection.sock.settimeout(None)
-        connection.request("POST", path, msgspec.json.encode(request), headers)
+        connection.request("POST", path, msgspec.json.encode(body), headers)
         answer = connection.getresponse()
-        body = answer.read()
+        answered = answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise Failure(f"{url} did not answer: {str(error) or type(error).__name__}") from None
     finally:
         connection.close()
     try:
-        completed = msgspec.json.decode(body, type=_Answer).status == ExecutionStatus.COMPLETED
+        completed = msgspec.json.decode(answered, type=_Answer).status == ExecutionStatus.COMPLETED
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Failure(f"{url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?") from None
-    return body, completed
+    return answered, completed

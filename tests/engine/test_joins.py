@@ -216,7 +216,7 @@ async def test_its_own_deadline(mock_clock: trio.testing.MockClock) -> None:
         result = await joiner.wait()
         assert (code(result), result.error.retryable) == ("TIMEOUT", True)
         assert told(result) == {"phase": "waiting", "cause": "deadline", "execution_id": _holder(b)}
-        assert "another attempt with this request_id is still running" in result.error.message
+        assert "the first attempt with this request_id is still running" in result.error.message
         assert b.sink.records[-1].waited_ms == pytest.approx(2500)
         await b.open(run.gate)
         assert code(await first.wait()) == "ok"

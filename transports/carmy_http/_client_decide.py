@@ -10,6 +10,8 @@ import msgspec
 
 from carmy_engine import AgentError, ClosedError, ErrorInfo, ExecutionRequest, ExecutionResult
 from carmy_engine._arguments import encode_arguments
+from carmy_engine._idempotency import may_join
+from carmy_engine._model.request import OnRunning
 from carmy_engine.codec import check_json, decode, invalid_request
 from carmy_wire.protocol import parse_result
 
@@ -38,12 +40,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         arguments: JSON.
         request_id: The idempotency identity.
         timeout_ms: Most milliseconds to take.
+        on_running: Whether to wait for a running attempt.
     """
 
     tool: str
     arguments: msgspec.Raw = _NO_ARGUMENTS
     request_id: str | None = None
     timeout_ms: float | None = None
+    on_running: OnRunning = "refuse"
 
     @classmethod
     def of(cls, request: ExecutionRequest) -> Question:
@@ -66,7 +70,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         timeout_ms = request.timeout_ms
         if timeout_ms is not None:
             _check_timeout(timeout_ms)
-        found = cls(tool=request.tool, arguments=arguments, request_id=request.request_id, timeout_ms=timeout_ms)
+        may_join(request.on_running)
+        found = cls(
+            tool=request.tool,
+            arguments=arguments,
+            request_id=request.request_id,
+            timeout_ms=timeout_ms,
+            on_running=request.on_running,
+        )
         try:
             size = len(found.body(math.inf))
         except (TypeError, UnicodeEncodeError) as error:

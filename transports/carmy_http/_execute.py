@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from carmy_engine._engine import BoundEngine
-from carmy_engine._model.request import ExecutionRequest
+from carmy_engine._model.request import ExecutionRequest, OnRunning
 from carmy_engine._result import ExecutionResult
 from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request
 
@@ -23,6 +23,7 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: msgspec.Raw = msgspec.Raw(b"null")
     request_id: str | None = None
     timeout_ms: float | None = None
+    on_running: OnRunning = "refuse"
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -80,6 +81,7 @@ def parse(body: bytes, keys: list[bytes]) -> ExecutionRequest:
         arguments=envelope.arguments,
         request_id=_request_id(envelope.request_id, keys) if keys else envelope.request_id,
         timeout_ms=timeout_ms,
+        on_running=envelope.on_running,
     )
 
 

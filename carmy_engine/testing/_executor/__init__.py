@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import arguments, cancellation, catalog, concurrency, deadlines, events, idempotency, results
+from . import arguments, cancellation, catalog, concurrency, deadlines, events, idempotency, joins, results
 from .suite import suite
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "deadlines",
     "events",
     "idempotency",
+    "joins",
     "results",
     "suite",
 ]

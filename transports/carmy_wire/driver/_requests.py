@@ -1,4 +1,4 @@
-"""An execution request as a frame; or, where it cannot be sent, what a server would say of it."""
+"""An execution request as a frame and back; or, where it cannot be sent, what a server would say of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,21 @@ import trio
 
 from carmy_engine import AgentError, ExecutionRequest
 from carmy_engine._arguments import encode_arguments
+from carmy_engine._idempotency import may_join
 from carmy_engine.codec import check_json, decode, invalid_request
 
 from ..protocol import NO_ARGUMENTS, Call, Id, encode
+
+
+def request_of(call: Call) -> ExecutionRequest:
+    """What the frame of a call asks for."""
+    return ExecutionRequest(
+        tool=call.tool,
+        arguments=call.arguments,
+        request_id=call.request_id,
+        timeout_ms=call.timeout_ms,
+        on_running=call.on_running,
+    )
 
 
 def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool) -> Call:
@@ -37,6 +49,7 @@ def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool)
         arguments = msgspec.Raw(encode_arguments(arguments))
     if request.timeout_ms is not None:
         _check_timeout(request.timeout_ms)
+    may_join(request.on_running)
     if request.metadata is not None:
         raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
     frame = Call(
@@ -45,6 +58,7 @@ def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool)
         arguments=NO_ARGUMENTS if arguments is None else arguments,
         request_id=request.request_id,
         timeout_ms=_timeout_ms(request),
+        on_running=request.on_running,
         stream=stream,
     )
     try:

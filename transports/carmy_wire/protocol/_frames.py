@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from carmy_engine import ErrorInfo
+from carmy_engine._model.request import OnRunning
 
 Id: TypeAlias = str | int
 """What a client calls its request; echoed with its type."""
@@ -36,6 +37,7 @@ class Call(_Request, frozen=True, kw_only=True, tag="call"):
         arguments: JSON; missing and null mean ``{}``.
         request_id: The idempotency identity.
         timeout_ms: Most milliseconds to take.
+        on_running: Whether to wait for a running attempt with the same request_id.
         stream: Send events before the answer.
     """
 
@@ -43,6 +45,7 @@ class Call(_Request, frozen=True, kw_only=True, tag="call"):
     arguments: msgspec.Raw = NO_ARGUMENTS
     request_id: str | None = None
     timeout_ms: float | None = None
+    on_running: OnRunning = "refuse"
     stream: bool = False
 
 
