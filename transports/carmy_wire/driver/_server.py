@@ -22,7 +22,6 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_engine._crash import as_agent_error
-from carmy_engine._ids import new_execution_id
 from carmy_engine.codec import answer_body
 
 from ..protocol import (
@@ -39,6 +38,7 @@ from ..protocol import (
 from ..protocol._connection import HELP_RESULT
 from ._outgoing import Outgoing
 from ._requests import request_of
+from ._running import Running, left
 
 log = logging.getLogger("carmy_wire")
 
@@ -94,50 +94,6 @@ async def serve_channel(
     return await _Server(engine, channel, stopped, drain_seconds, write_seconds).run(server)
 
 
-class _Running:
-    """One call, from its acceptance until its execution has ended.
-
-    Attributes:
-        executor: Its own, so that its execution can be told from others.
-        scope: Round its execution.
-        cause: Why it was cancelled, None as long as it was not.
-        execution_id: Of an execution that was left by way of `scope`; empty when it had not begun.
-    """
-
-    __slots__ = ("_over", "cause", "execution_id", "executor", "scope")
-
-    def __init__(self, executor: BoundEngine) -> None:
-        self.executor = executor
-        self.scope = trio.CancelScope()
-        self.execution_id = ""
-        self.cause: Cause | None = None
-        self._over = False
-
-    def cancel(self, cause: Cause, *, gone: bool = False) -> bool:
-        """Cancel it. False when it was cancelled already, or its execution has ended.
-
-        Args:
-            cause: Why, if there is an answer to come.
-            gone: Nobody waits for the answer.
-        """
-        if self.cause is not None or self._over:
-            return False
-        ids = self.executor.running()
-        if ids and not gone and not self.executor.cancel(ids[0], cause):
-            return False
-        self.cause = cause
-        if ids and not gone:
-            return True
-        # Like a caller that leaves. Also when the engine has not admitted it yet: nothing has run, and nothing will.
-        self.execution_id = ids[0] if ids else ""
-        self.scope.cancel()
-        return True
-
-    def ends(self) -> None:
-        """Its execution has ended."""
-        self._over = True
-
-
 class _Server:
     def __init__(
         self,
@@ -155,7 +111,7 @@ class _Server:
         self._write_seconds = write_seconds
         self._connection = ServerConnection()
         self._out = Outgoing()
-        self._running: dict[Id, _Running] = {}
+        self._running: dict[Id, Running] = {}
         self._idle = trio.Event()
         self._ended = trio.Event()
         self._readers = trio.lowlevel.ParkingLot()
@@ -266,7 +222,7 @@ class _Server:
             if call is None:
                 continue
             is_alone = not self._running and not self._has_more()
-            running = self._running[call.id] = _Running(self._engine.bind())
+            running = self._running[call.id] = Running(self._engine.bind())
             if is_alone:
                 if not self._readers.unpark():
                     calls.start_soon(self._read, calls)
@@ -327,7 +283,7 @@ class _Server:
         running = self._running.get(request.target)
         return running is not None and running.cancel(Cause.CALLER, gone=request.gone)
 
-    async def _call(self, call: Call, running: _Running) -> None:
+    async def _call(self, call: Call, running: Running) -> None:
         """Run one call, and answer it."""
         try:
             body = await self._execute(call, running)
@@ -344,7 +300,7 @@ class _Server:
             del self._running[call.id]
             self._idle.set()
 
-    async def _execute(self, call: Call, running: _Running) -> bytes:
+    async def _execute(self, call: Call, running: Running) -> bytes:
         request = request_of(call)
         result: ExecutionResult | None = None
         with running.scope:
@@ -356,10 +312,10 @@ class _Server:
                 result = await running.executor.execute(request)
         running.ends()
         if result is None:
-            result = _left(running, call.tool)
+            result = left(running, call.tool)
         return answer_body(result, replayed=True, duration=True)
 
-    async def _stream(self, call: Id, request: ExecutionRequest, running: _Running) -> ExecutionResult:
+    async def _stream(self, call: Id, request: ExecutionRequest, running: Running) -> ExecutionResult:
         """Send the events. While the client is slow, they merge where they are made."""
         result: ExecutionResult | None = None
         async with running.executor.stream(request) as events:
@@ -371,15 +327,6 @@ class _Server:
                 self._put(self._connection.send_event(call, event))
         assert result is not None  # the last event always comes
         return result
-
-
-def _left(running: _Running, tool: str) -> ExecutionResult:
-    """What a call is answered that was left by way of its scope."""
-    started = bool(running.execution_id)
-    code = "SHUTTING_DOWN" if running.cause is Cause.SHUTDOWN else "CANCELLED"
-    what = "was cancelled: its caller no longer waits for it" if started else "was cancelled before it was started"
-    error = AgentError.standard(code, f"{tool} {what}", details={"phase": "running" if started else "waiting"})
-    return ExecutionResult(execution_id=running.execution_id or new_execution_id(), error=error.info)
 
 
 def _describe(catalog: Catalog, name: str) -> bytes:
