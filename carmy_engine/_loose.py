@@ -14,7 +14,7 @@ import msgspec
 from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
 from ._encode import jsonable
-from ._schema import Node, Rewriter, Types, says_extra
+from ._schema import Node, Types, TypesRewriter, says_extra
 from ._shapes import is_mapping, is_sequence
 from ._strict import Labelled, closed
 from ._structs import as_dict, struct_of
@@ -63,18 +63,8 @@ def struct_union(types: Types, node: Node) -> Node | None:
     return {"type": "union", "choices": list(node["choices"].values())}
 
 
-class Rendered(Rewriter):
+class Rendered(TypesRewriter):
     """What the serialiser is built from: NaN is shown instead of becoming null, Any is as strict as msgspec."""
-
-    def __init__(self, types: Types) -> None:
-        self._types = types
-
-    def visit(self, node: Node) -> Node:
-        """Rewrite; see `Labelled.visit` for references."""
-        made = super().visit(node)
-        if "ref" in made:
-            made = {key: value for key, value in made.items() if key != "ref"}
-        return made
 
     def on_any(self, node: Node) -> Node:
         return node if "serialization" in node else {**node, "serialization": _PLAIN}

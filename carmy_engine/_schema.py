@@ -99,6 +99,20 @@ class Types:
         return node
 
 
+class TypesRewriter(Rewriter):
+    """Rewrites the nodes of some types, which it can look up."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+
+    def visit(self, node: Node) -> Node:
+        """Rewrite; references between definitions are kept, references of inlined nodes are of no use any more."""
+        made = super().visit(node)
+        if "ref" in made:
+            made = {key: value for key, value in made.items() if key != "ref"}
+        return made
+
+
 def types_of(annotations: Mapping[str, Any]) -> Types:
     """Build the core schemas of annotations.
 
@@ -278,4 +292,15 @@ def _without_holder(schema: Node) -> Node:
     return {key: value for key, value in schema.items() if key not in ("cls", "config", "ref", "extra_behavior")}
 
 
-__all__ = ["Node", "Rewriter", "Types", "UnusableType", "arm", "object_of", "says_extra", "types_of", "whole"]
+__all__ = [
+    "Node",
+    "Rewriter",
+    "Types",
+    "TypesRewriter",
+    "UnusableType",
+    "arm",
+    "object_of",
+    "says_extra",
+    "types_of",
+    "whole",
+]

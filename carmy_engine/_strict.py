@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import PydanticUseDefault, core_schema
 
 from ._nouns import accepts_null, noun_of, one_of
-from ._schema import Node, Rewriter, Types, arm, says_extra
+from ._schema import Node, Types, TypesRewriter, arm, says_extra
 
 VALUE = "\0value"
 """Labels the way of a defaulted field that carries a value. Labels stand in the locations of errors; see `_words`."""
@@ -57,18 +57,8 @@ def strict_types(types: Types) -> Types:
     return Strict(types).all()
 
 
-class Labelled(Rewriter):
+class Labelled(TypesRewriter):
     """Marks the arms of unions, so that the location of an error tells them from names in the data."""
-
-    def __init__(self, types: Types) -> None:
-        self._types = types
-
-    def visit(self, node: Node) -> Node:
-        """Rewrite; references between definitions are kept, references of inlined nodes are of no use any more."""
-        made = super().visit(node)
-        if "ref" in made:
-            made = {key: value for key, value in made.items() if key != "ref"}
-        return made
 
     def all(self) -> Types:
         """Every type rewritten."""

@@ -9,36 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._calls import ModelCall, ModelResult
-from ._base import CallStream, Provider, Spec, look, many, parameters_of
+from .._calls import ModelResult
+from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
 from ._names import NameRule
 
 
 class Anthropic(Provider):
-    """Messages: ``tools`` and ``messages`` of ``POST /v1/messages``."""
+    """Messages: ``tools`` and ``messages`` of ``POST /v1/messages``.
+
+    `parse` takes a message of the assistant, or the list of its content blocks.
+    """
 
     format = "anthropic"
     rule = NameRule(first="A-Za-z0-9_-", rest="A-Za-z0-9_-", limit=64)
-
-    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
-        """See `Provider.parse`. Takes a message of the assistant, or the list of its content blocks."""
-        blocks = many(response) or many(look(response, "content"))
-        if not blocks and look(response, "role") != "assistant" and response != []:
-            raise ValueError(
-                "anthropic: this is neither the message of an assistant nor the list of its content blocks"
-            )
-        found = [block for block in blocks if look(block, "type") == "tool_use"]
-        return [
-            self._call(
-                look(block, "name"),
-                look(block, "input"),
-                look(block, "id"),
-                turn=turn,
-                response_id=look(response, "id"),
-                place=place,
-            )
-            for place, block in enumerate(found)
-        ]
 
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: one message with a block ``tool_result`` for each call, which must be the next one."""
@@ -52,6 +35,15 @@ class Anthropic(Provider):
         """See `Provider.stream`: feed it every event."""
         return _MessageStream(self, turn)
 
+    def _written(self, response: object) -> list[Written]:
+        blocks = many(response) or many(look(response, "content"))
+        if not blocks and look(response, "role") != "assistant" and response != []:
+            raise ValueError(
+                "anthropic: this is neither the message of an assistant nor the list of its content blocks"
+            )
+        found = [block for block in blocks if look(block, "type") == "tool_use"]
+        return [Written(look(block, "name"), look(block, "input"), look(block, "id")) for block in found]
+
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         return {"name": name, "description": spec.description, "input_schema": parameters_of(spec)}
 
@@ -60,9 +52,7 @@ class _MessageStream(CallStream):
     """Content blocks by index, each followed by its ``input_json_delta`` events."""
 
     def __init__(self, provider: Anthropic, turn: str | None) -> None:
-        self._provider = provider
-        self._turn = turn
-        self._response_id: object = None
+        super().__init__(provider, turn)
         self._blocks: dict[object, dict[str, Any]] = {}
         self._texts: dict[object, str] = {}
 
@@ -77,10 +67,9 @@ class _MessageStream(CallStream):
         elif kind == "content_block_delta" and index in self._blocks:
             self._texts[index] = self._texts.get(index, "") + (look(look(chunk, "delta"), "partial_json") or "")
 
-    def calls(self) -> list[ModelCall]:
+    def _response(self) -> object:
         content = [
             {**block, "input": self._texts[index] if self._texts.get(index) else block["input"]}
             for index, block in self._blocks.items()
         ]
-        message = {"id": self._response_id, "role": "assistant", "content": content}
-        return self._provider.parse(message, turn=self._turn)
+        return {"id": self._response_id, "role": "assistant", "content": content}

@@ -8,7 +8,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -25,16 +25,34 @@ from ._walk import Schema, portable, without_nulls
 Spec = ToolSpec | PublicSpec
 
 
+class Written(NamedTuple):
+    """One call as a response has it."""
+
+    name: object
+    arguments: object
+    """JSON text, or what it stands for."""
+    call_id: object
+
+
 class CallStream(abc.ABC):
     """Puts the calls of one streamed response together."""
+
+    def __init__(self, provider: Provider, turn: str | None) -> None:
+        self._provider = provider
+        self._turn = turn
+        self._response_id: object = None
 
     @abc.abstractmethod
     def feed(self, chunk: object) -> None:
         """Take one chunk or event, as JSON or as the provider's own object. What holds no call is ignored."""
 
-    @abc.abstractmethod
     def calls(self) -> list[ModelCall]:
         """The calls so far. One that was cut off has arguments that cannot be read, and is answered as such."""
+        return self._provider.parse(self._response(), turn=self._turn)
+
+    @abc.abstractmethod
+    def _response(self) -> object:
+        """What there is so far, as if it had not been streamed."""
 
 
 class Provider(abc.ABC):
@@ -73,7 +91,6 @@ class Provider(abc.ABC):
         """The tool of a name that a model wrote; the name itself if it stands for none."""
         return self._tool_names.get(name, name)
 
-    @abc.abstractmethod
     def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
         """The calls that a response asks for, in its order; none for an answer in words.
 
@@ -84,6 +101,11 @@ class Provider(abc.ABC):
         Raises:
             ValueError: It is not a response of this provider.
         """
+        response_id = look(response, "id", "responseId", "response_id")
+        return [
+            self._call(written, turn, made_up_id(response_id, place))
+            for place, written in enumerate(self._written(response))
+        ]
 
     @abc.abstractmethod
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
@@ -100,35 +122,28 @@ class Provider(abc.ABC):
     def _text(self, result: ModelResult) -> str:
         return text_of(result.result, self.name_for)
 
-    def _call(
-        self, name: object, arguments: object, call_id: object, *, turn: str | None, response_id: object, place: int
-    ) -> ModelCall:
-        """One call.
+    @abc.abstractmethod
+    def _written(self, response: object) -> list[Written]:
+        """The calls in a response; see `parse`."""
 
-        Args:
-            name: As the model wrote it.
-            arguments: JSON text, or what it stands for.
-            call_id: The model's id; without one it is made up, from the response's if that has one.
-            turn: See `parse`.
-            response_id: The response's own id.
-            place: Which call of the response it is.
-        """
-        written = name if isinstance(name, str) else ""
-        tool = self.tool_for(written)
+    def _call(self, written: Written, turn: str | None, spare_id: str) -> ModelCall:
+        """One call. Without an id of the model's it gets the spare one."""
+        name = written.name if isinstance(written.name, str) else ""
+        given = written.call_id if isinstance(written.call_id, str) and written.call_id else None
+        tool = self.tool_for(name)
         raw: msgspec.Raw | None = None
         problem = None
         try:
-            raw = self._readable(tool, arguments)
+            raw = self._readable(tool, written.arguments)
         except AgentError as error:
             problem = _unreadable(error).info
-        given = call_id if isinstance(call_id, str) and call_id else None
         return ModelCall(
             tool=tool,
             arguments=raw,
-            call_id=made_up_id(response_id, place) if given is None else given,
+            call_id=spare_id if given is None else given,
             generated=given is None,
             turn=turn,
-            name=written,
+            name=name,
             problem=problem,
         )
 

@@ -10,41 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._calls import ModelCall, ModelResult
-from ._base import CallStream, Provider, Spec, look, many, parameters_of
+from .._calls import ModelResult
+from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
 from ._gemini_pieces import whole_calls
 from ._gemini_schema import json_schema, openapi_schema
 from ._names import NameRule
 
 
 class Gemini(Provider):
-    """``tools`` and ``contents`` of ``generateContent``; `tools` are function declarations."""
+    """``tools`` and ``contents`` of ``generateContent``; `tools` are function declarations.
+
+    `parse` takes a response, a content, or the list of its parts; of several candidates the first.
+    """
 
     format = "gemini"
     rule = NameRule(first="A-Za-z_", rest="A-Za-z0-9_-", limit=63)
-
-    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
-        """See `Provider.parse`. Takes a response, a content, or the list of its parts; of several candidates the first."""
-        candidates = many(look(response, "candidates"))
-        content = look(candidates[0], "content") if candidates else response
-        parts = many(content) or many(look(content, "parts"))
-        if not parts and not candidates and look(content, "role") != "model" and response != []:
-            raise ValueError("gemini: this is neither a response, nor a model's content, nor the list of its parts")
-        return self._calls_in(parts, look(response, "responseId", "response_id"), turn)
-
-    def _calls_in(self, parts: list[Any], response_id: object, turn: str | None) -> list[ModelCall]:
-        found = whole_calls(call for part in parts if (call := look(part, "functionCall", "function_call")) is not None)
-        return [
-            self._call(
-                look(call, "name"),
-                look(call, "args"),
-                look(call, "id"),
-                turn=turn,
-                response_id=response_id,
-                place=place,
-            )
-            for place, call in enumerate(found)
-        ]
 
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: one content with a part ``functionResponse`` for each call."""
@@ -59,6 +39,15 @@ class Gemini(Provider):
     def stream(self, *, turn: str | None = None) -> CallStream:
         """See `Provider.stream`: feed it every response. Calls come whole, or in pieces; see `_gemini_pieces`."""
         return _ContentStream(self, turn)
+
+    def _written(self, response: object) -> list[Written]:
+        candidates = many(look(response, "candidates"))
+        content = look(candidates[0], "content") if candidates else response
+        parts = many(content) or many(look(content, "parts"))
+        if not parts and not candidates and look(content, "role") != "model" and response != []:
+            raise ValueError("gemini: this is neither a response, nor a model's content, nor the list of its parts")
+        found = [call for part in parts if (call := look(part, "functionCall", "function_call")) is not None]
+        return [Written(look(call, "name"), look(call, "args"), look(call, "id")) for call in whole_calls(found)]
 
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         parameters = parameters_of(spec)
@@ -75,9 +64,7 @@ class _ContentStream(CallStream):
     """The parts of all responses of a stream."""
 
     def __init__(self, provider: Gemini, turn: str | None) -> None:
-        self._provider = provider
-        self._turn = turn
-        self._response_id: object = None
+        super().__init__(provider, turn)
         self._parts: list[Any] = []
 
     def feed(self, chunk: object) -> None:
@@ -85,5 +72,6 @@ class _ContentStream(CallStream):
         for candidate in many(look(chunk, "candidates"))[:1]:
             self._parts += many(look(look(candidate, "content"), "parts"))
 
-    def calls(self) -> list[ModelCall]:
-        return self._provider._calls_in(self._parts, self._response_id, self._turn)  # noqa: SLF001 - its own stream
+    def _response(self) -> object:
+        content = {"role": "model", "parts": self._parts}
+        return {"candidates": [{"content": content}], "responseId": self._response_id}

@@ -14,7 +14,7 @@ from typing import Any
 from .._calls import ModelCall, ModelResult
 from .._model.effect import Effect
 from .._model.spec import Catalog
-from ._base import CallStream, Provider, Spec, look, many
+from ._base import CallStream, Provider, Spec, Written, look, many
 from ._names import NameRule
 from ._walk import Schema, inlined
 
@@ -41,21 +41,7 @@ class Mcp(Provider):
 
         ``call_id`` is the id of the request as text.
         """
-        messages = many(response) or ([] if response == [] else [response])
-        if any(look(message, "jsonrpc") is None and look(message, "method") is None for message in messages):
-            raise ValueError("mcp: this is no message of JSON-RPC")
-        found = [message for message in messages if look(message, "method") == "tools/call"]
-        return [
-            self._call(
-                look(look(message, "params"), "name"),
-                look(look(message, "params"), "arguments"),
-                _text_of_id(look(message, "id")),
-                turn=self._connection if turn is None else turn,
-                response_id=None,
-                place=place,
-            )
-            for place, message in enumerate(found)
-        ]
+        return super().parse(response, turn=self._connection if turn is None else turn)
 
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: the response to each request."""
@@ -78,6 +64,17 @@ class Mcp(Provider):
         """See `Provider.stream`: feed it every message."""
         return _Messages(self, turn)
 
+    def _written(self, response: object) -> list[Written]:
+        messages = many(response) or ([] if response == [] else [response])
+        if any(look(message, "jsonrpc") is None and look(message, "method") is None for message in messages):
+            raise ValueError("mcp: this is no message of JSON-RPC")
+        calls = [
+            (look(message, "params"), look(message, "id"))
+            for message in messages
+            if look(message, "method") == "tools/call"
+        ]
+        return [Written(look(params, "name"), look(params, "arguments"), _text_of_id(given)) for params, given in calls]
+
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         parameters = inlined(spec.input_schema)
         safe = spec.effect in (Effect.NONE, Effect.READ)
@@ -95,15 +92,14 @@ class _Messages(CallStream):
     """Messages come whole."""
 
     def __init__(self, provider: Mcp, turn: str | None) -> None:
-        self._provider = provider
-        self._turn = turn
+        super().__init__(provider, turn)
         self._messages: list[object] = []
 
     def feed(self, chunk: object) -> None:
         self._messages.append(chunk)
 
-    def calls(self) -> list[ModelCall]:
-        return self._provider.parse(self._messages, turn=self._turn)
+    def _response(self) -> object:
+        return self._messages
 
 
 def _is_object(schema: Any) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._calls import ModelCall, ModelResult
-from ._base import CallStream, Provider, Spec, look, many, parameters_of
+from .._calls import ModelResult
+from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
 from ._names import NameRule
 from ._strict import strict_schema
 
@@ -37,28 +37,12 @@ class _OpenAI(Provider):
 
 
 class OpenAIChat(_OpenAI):
-    """Chat Completions: ``tools`` and ``messages`` of ``POST /v1/chat/completions``."""
+    """Chat Completions: ``tools`` and ``messages`` of ``POST /v1/chat/completions``.
+
+    `parse` takes a completion, or the assistant's message; of several choices the first.
+    """
 
     format = "openai"
-
-    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
-        """See `Provider.parse`. Takes a completion, or the assistant's message; of several choices the first."""
-        choices = many(look(response, "choices"))
-        message = look(choices[0], "message") if choices else response
-        if look(message, "role") != "assistant":
-            raise ValueError("openai: this is neither a chat completion nor the message of an assistant")
-        found = [call for call in many(look(message, "tool_calls")) if look(call, "function") is not None]
-        return [
-            self._call(
-                look(look(call, "function"), "name"),
-                look(look(call, "function"), "arguments"),
-                look(call, "id"),
-                turn=turn,
-                response_id=look(response, "id"),
-                place=place,
-            )
-            for place, call in enumerate(found)
-        ]
 
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: one message of role ``tool`` for each call."""
@@ -70,6 +54,18 @@ class OpenAIChat(_OpenAI):
         """See `Provider.stream`: feed it every chunk."""
         return _ChatStream(self, turn)
 
+    def _written(self, response: object) -> list[Written]:
+        choices = many(look(response, "choices"))
+        message = look(choices[0], "message") if choices else response
+        if look(message, "role") != "assistant":
+            raise ValueError("openai: this is neither a chat completion nor the message of an assistant")
+        calls = [(look(call, "function"), look(call, "id")) for call in many(look(message, "tool_calls"))]
+        return [
+            Written(look(function, "name"), look(function, "arguments"), call_id)
+            for function, call_id in calls
+            if function is not None
+        ]
+
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         return {"type": "function", "function": self._function(spec, name)}
 
@@ -78,9 +74,7 @@ class _ChatStream(CallStream):
     """Deltas of ``choices[0].delta.tool_calls``, told apart by their index."""
 
     def __init__(self, provider: OpenAIChat, turn: str | None) -> None:
-        self._provider = provider
-        self._turn = turn
-        self._response_id: object = None
+        super().__init__(provider, turn)
         self._slots: dict[object, dict[str, Any]] = {}
         self._last: object = None
 
@@ -99,37 +93,22 @@ class _ChatStream(CallStream):
                 slot["name"] = slot["name"] or look(function, "name") or ""
                 slot["arguments"] += look(function, "arguments") or ""
 
-    def calls(self) -> list[ModelCall]:
+    def _response(self) -> object:
         calls = [
             {"id": slot["id"], "function": {"name": slot["name"], "arguments": slot["arguments"]}}
             for slot in self._slots.values()
         ]
         message = {"role": "assistant", "tool_calls": calls}
-        return self._provider.parse({"id": self._response_id, "choices": [{"message": message}]}, turn=self._turn)
+        return {"id": self._response_id, "choices": [{"message": message}]}
 
 
 class OpenAIResponses(_OpenAI):
-    """Responses: ``tools`` and ``input`` of ``POST /v1/responses``."""
+    """Responses: ``tools`` and ``input`` of ``POST /v1/responses``.
+
+    `parse` takes a response, or the list of its output items.
+    """
 
     format = "openai-responses"
-
-    def parse(self, response: object, *, turn: str | None = None) -> list[ModelCall]:
-        """See `Provider.parse`. Takes a response, or the list of its output items."""
-        items = many(response) or many(look(response, "output"))
-        if not items and look(response, "object") != "response" and response != []:
-            raise ValueError("openai-responses: this is neither a response nor the list of its output items")
-        found = [item for item in items if look(item, "type") == "function_call"]
-        return [
-            self._call(
-                look(item, "name"),
-                look(item, "arguments"),
-                look(item, "call_id"),
-                turn=turn,
-                response_id=look(response, "id"),
-                place=place,
-            )
-            for place, item in enumerate(found)
-        ]
 
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: one item ``function_call_output`` for each call."""
@@ -142,6 +121,13 @@ class OpenAIResponses(_OpenAI):
         """See `Provider.stream`: feed it every event."""
         return _ResponsesStream(self, turn)
 
+    def _written(self, response: object) -> list[Written]:
+        items = many(response) or many(look(response, "output"))
+        if not items and look(response, "object") != "response" and response != []:
+            raise ValueError("openai-responses: this is neither a response nor the list of its output items")
+        found = [item for item in items if look(item, "type") == "function_call"]
+        return [Written(look(item, "name"), look(item, "arguments"), look(item, "call_id")) for item in found]
+
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         return {"type": "function", **self._function(spec, name)}
 
@@ -150,9 +136,7 @@ class _ResponsesStream(CallStream):
     """Items by their place in the output; the last word on one is ``response.output_item.done``."""
 
     def __init__(self, provider: OpenAIResponses, turn: str | None) -> None:
-        self._provider = provider
-        self._turn = turn
-        self._response_id: object = None
+        super().__init__(provider, turn)
         self._items: dict[object, dict[str, Any]] = {}
 
     def feed(self, chunk: object) -> None:
@@ -178,6 +162,5 @@ class _ResponsesStream(CallStream):
                 "arguments": look(item, "arguments") or "",
             }
 
-    def calls(self) -> list[ModelCall]:
-        response = {"id": self._response_id, "object": "response", "output": [*self._items.values()]}
-        return self._provider.parse(response, turn=self._turn)
+    def _response(self) -> object:
+        return {"id": self._response_id, "object": "response", "output": [*self._items.values()]}
