@@ -121,6 +121,16 @@ class AsgiRequest(Request):
     def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
         return self._watched_by_task() if self.direct is None else _WatchedDirectly(self.direct)
 
+    def watch(self) -> bool:
+        if self.direct is None:
+            return False
+        self.direct.watch()
+        return True
+
+    def unwatch(self) -> None:
+        if self.direct is not None:
+            self.direct.unwatch()
+
     @asynccontextmanager
     async def _watched_by_task(self) -> AsyncIterator[trio.CancelScope]:
         try:
@@ -166,7 +176,7 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         await request.direct.respond(answer, head=head)
         return
     if isinstance(answer, Response):
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.all_headers()})
         body = b"" if head else answer.body
         await send({"type": "http.response.body", "body": body})
         return

@@ -23,6 +23,18 @@ def _too_large() -> AgentError:
     )
 
 
+def body_at_hand(request: Request) -> bytes | None:
+    """The whole body, if it is here already: most are. None otherwise, and then `read_body` gets it.
+
+    Raises:
+        Refusal: 413.
+    """
+    whole = request.body_at_hand()
+    if whole is not None and len(whole) > MAX_BODY_BYTES:
+        raise Refusal(_too_large())
+    return whole
+
+
 async def read_body(request: Request, seconds: float) -> bytes:
     """Read the body to its end.
 
@@ -41,10 +53,8 @@ async def read_body(request: Request, seconds: float) -> bytes:
             raise invalid_request("the header Content-Length is not a number")
         if len(declared) > 18 or int(declared) > MAX_BODY_BYTES:
             raise Refusal(_too_large())
-    whole = request.body_at_hand()
+    whole = body_at_hand(request)
     if whole is not None:
-        if len(whole) > MAX_BODY_BYTES:
-            raise Refusal(_too_large())
         return whole
     body: bytes | bytearray = b""
     with trio.move_on_after(seconds):

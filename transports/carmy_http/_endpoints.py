@@ -12,7 +12,7 @@ from . import _discovery, _execute, _executions, _health
 from ._body import read_body
 from ._errors import Refusal, error_response, fault_response
 from ._guard import SECURITY_HEADERS, Guard
-from ._message import NO_STORE, Answer, Disconnected, HeaderList, Request, Response
+from ._message import NO_STORE, Answer, Disconnected, HeaderList, PlainCall, Request, RequestHead, Response
 from ._mounted import NO_MOUNTS, AsgiApplication, MountedResponse
 
 Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
@@ -74,10 +74,11 @@ async def _ready_of(app: Endpoints) -> Answer:
     return await _health.ready(app.engine)
 
 
+CALL = Route({"POST": _call})
 ROUTES: Mapping[str, Route] = {
     _discovery.DISCOVERY_PATH: Route({"GET": _discover}),
     _discovery.CATALOG_PATH: Route({"GET": _catalog}),
-    _discovery.EXECUTE_PATH: Route({"POST": _call}),
+    _discovery.EXECUTE_PATH: CALL,
     "/health": Route({}, open=_health_of),
     "/ready": Route({}, open=_ready_of),
 }
@@ -127,6 +128,23 @@ class Endpoints:
         self._guard = Guard(engine)
         self._always: HeaderList = SECURITY_HEADERS if settings.http.security_headers else ()
 
+    def plain_call(self, request: RequestHead) -> PlainCall | None:
+        """What the head decides of the plainest call; None when it is not so plain, or no call, or will be refused.
+
+        It depends on the head alone, so a front end may remember it for requests with the very same head, which clients
+        send again and again: see `Request.plain`.
+        """
+        engine = self._guard.anyone
+        if engine is None or request.method != "POST" or self._route_of(request.path) is not CALL:
+            return None
+        try:
+            self._guard.check_host(request)
+            extra = self._guard.check_origin(request)
+            _execute.check_head(request)
+        except AgentError:
+            return None  # `answer` finds the same, and says so
+        return PlainCall(engine, extra) if _execute.is_plain(request) else None
+
     async def answer(self, request: Request) -> Answer:
         """Answer one request, whatever it is.
 
@@ -135,10 +153,15 @@ class Endpoints:
             trio.Cancelled: The front end is closing. The execution is cancelled with it.
         """
         extra: HeaderList = ()
+        answer: Answer
         try:
-            self._guard.check_host(request)
-            extra = self._guard.check_origin(request)
-            answer = self._guard.preflight(request) or await self._dispatch(request)
+            if (plain := request.plain) is not None:
+                extra = plain.extra
+                answer = await _execute.execute(request, plain.engine, self.body_seconds)
+            else:
+                self._guard.check_host(request)
+                extra = self._guard.check_origin(request)
+                answer = self._guard.preflight(request) or await self._dispatch(request)
         except Disconnected:
             raise
         except Refusal as refusal:

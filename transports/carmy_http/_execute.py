@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,9 +13,9 @@ from carmy_engine._result import ExecutionResult
 from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request
 
 from ._accept import content_type_problem, wants_events
-from ._body import read_body
+from ._body import body_at_hand, read_body
 from ._errors import STATUS_OF_CATEGORY, retry_after
-from ._message import JSON_TYPE, NO_STORE, Answer, Disconnected, HeaderList, Request, Response
+from ._message import JSON_TYPE, NO_STORE, Answer, Disconnected, HeaderList, Request, RequestHead, Response
 from ._sse import event_response
 
 
@@ -40,21 +41,45 @@ async def execute(request: Request, engine: BoundEngine, body_seconds: float) ->
         Refusal: The body is too large or too slow.
         Disconnected: The client left; its execution has been cancelled.
     """
+    plain = request.plain is not None
+    if not plain:
+        check_head(request)
+    body = body_at_hand(request)
+    if body is None:
+        body = await read_body(request, body_seconds)
+    wanted = parse(body, () if plain else request.every(b"idempotency-key"))
+    if not plain and wants_events(request.every(b"accept")):
+        return event_response(request, engine, wanted)
+    if request.watch():
+        try:
+            return json_response(await engine.execute(wanted))
+        finally:
+            request.unwatch()
+    async with request.cancelled_when_gone():
+        return json_response(await engine.execute(wanted))
+    raise Disconnected
+
+
+def check_head(request: RequestHead) -> None:
+    """Refuse a head that announces what cannot be read.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+    """
     problem = content_type_problem(request.first(b"content-type"))
     if problem is not None:
         raise invalid_request(problem)
     coding = request.first(b"content-encoding")
     if coding is not None and coding.strip().lower() not in {b"", b"identity"}:
         raise invalid_request("the body must not be compressed; send it without Content-Encoding")
-    wanted = parse(await read_body(request, body_seconds), request.every(b"idempotency-key"))
-    if wants_events(request.every(b"accept")):
-        return event_response(request, engine, wanted)
-    async with request.cancelled_when_gone():
-        return json_response(await engine.execute(wanted))
-    raise Disconnected
 
 
-def parse(body: bytes, keys: list[bytes]) -> ExecutionRequest:
+def is_plain(request: RequestHead) -> bool:
+    """Whether a head that `check_head` has passed asks for one document, and its body says all about the call."""
+    return request.first(b"idempotency-key") is None and not wants_events(request.every(b"accept"))
+
+
+def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:
     """Read a request's body, strictly.
 
     Args:
@@ -68,11 +93,11 @@ def parse(body: bytes, keys: list[bytes]) -> ExecutionRequest:
         raise invalid_request("the body is empty; send a JSON object with the field 'tool'")
     check_json(body)
     envelope = decode(body, decoder=_decoder)
-    if b"\\u" in body or any(body.count(name) > 1 for name in _FIELDS):
-        # Only then can a field be there twice: an escape may spell a name, and a second name may be a value.
-        twice = duplicate_key(body)
-        if twice is not None:
-            raise invalid_request(f"the field '{twice}' is there twice")
+    if b"\\u" in body:
+        _refuse_duplicates(body)  # an escape may spell a name
+    for name in _FIELDS:
+        if body.count(name) > 1:
+            _refuse_duplicates(body)  # but it may be a value as well
     timeout_ms = envelope.timeout_ms
     if timeout_ms is not None and not 0 < timeout_ms < math.inf:
         raise invalid_request("timeout_ms must be a positive number")
@@ -85,7 +110,13 @@ def parse(body: bytes, keys: list[bytes]) -> ExecutionRequest:
     )
 
 
-def _request_id(field: str | None, keys: list[bytes]) -> str | None:
+def _refuse_duplicates(body: bytes) -> None:
+    twice = duplicate_key(body)
+    if twice is not None:
+        raise invalid_request(f"the field '{twice}' is there twice")
+
+
+def _request_id(field: str | None, keys: Sequence[bytes]) -> str | None:
     found = {field} if field is not None else set[str]()
     for key in keys:
         try:

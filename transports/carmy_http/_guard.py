@@ -6,7 +6,7 @@ from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_wire.serving import Access
 
 from ._errors import Refusal
-from ._message import NO_STORE, HeaderList, Request, Response
+from ._message import NO_STORE, HeaderList, Request, RequestHead, Response
 
 PREFLIGHT_SECONDS = 600
 """How long a browser may remember that a cross-origin request is allowed."""
@@ -48,7 +48,7 @@ class Guard:
         self.anyone = self._access.anyone
         """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
 
-    def check_host(self, request: Request) -> None:
+    def check_host(self, request: RequestHead) -> None:
         """Refuse names that are neither loopback nor listed; those of an absolute target as well.
 
         Raises:
@@ -60,7 +60,7 @@ class Guard:
         else:
             self._access.check_host(host, request.authority)
 
-    def check_origin(self, request: Request) -> HeaderList:
+    def check_origin(self, request: RequestHead) -> HeaderList:
         """Refuse browsers on pages that are not listed; return the headers that let listed ones read the answer.
 
         Raises:

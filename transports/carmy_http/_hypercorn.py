@@ -40,6 +40,7 @@ from ._framing import END_OF_HEAD, MAX_BODY_CHUNKS, FramingError, check_head, ch
 from ._inbox import Inbox
 from ._message import HeaderList
 from ._message import Response as Answer
+from ._render import whole
 
 log = logging.getLogger("carmy_http")
 
@@ -257,12 +258,7 @@ class Protocol(H11Protocol):
         self._answered = True
         # Only a parser that has seen the whole request and may see another one is DONE.
         ends = self._link.is_draining() or self.connection.their_state is not h11.DONE
-        lines = [b"HTTP/1.1 %d \r\n" % answer.status]
-        lines += [b"%b: %b\r\n" % header for header in answer.headers]
-        lines.append(b"date: %b\r\n%b\r\n" % (http_date(), b"connection: close\r\n" if ends else b""))
-        if not head:
-            lines.append(answer.body)
-        await self._link.write(b"".join(lines))
+        await self._link.write(whole(answer, with_body=not head, ends=ends))
         await self._close_stream()
         if ends or self._link.is_draining():
             self._link.finish()

@@ -7,17 +7,21 @@ The endpoints know these types and nothing of ASGI, sockets or parsers; a front 
 from __future__ import annotations
 
 import abc
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import trio
+
+from carmy_engine._engine import BoundEngine
 
 HeaderList: TypeAlias = Sequence[tuple[bytes, bytes]]
 SendChunk: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 JSON_TYPE = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
+
+_WITHOUT_LENGTH = frozenset({204, 304})
 
 
 def split_path(path: str) -> tuple[str, bytes | None]:
@@ -29,12 +33,24 @@ def split_path(path: str) -> tuple[str, bytes | None]:
     return slash + path, name.encode("latin-1", "replace")
 
 
+class PlainCall(NamedTuple):
+    """A request to run one tool and to answer with one document, that asks for nothing special and may be answered.
+
+    Attributes:
+        engine: As the caller may use it.
+        extra: Headers to add to the answer.
+    """
+
+    engine: BoundEngine
+    extra: HeaderList
+
+
 class Disconnected(Exception):  # noqa: N818 - a signal, like trio.EndOfChannel
     """The client has gone: there is nobody to answer."""
 
 
-class Request(abc.ABC):
-    """One request, its head complete and its body still on the way.
+class RequestHead:
+    """What one request says before its body.
 
     Attributes:
         method: Upper case.
@@ -63,7 +79,7 @@ class Request(abc.ABC):
         self.headers = headers
         self.peer = peer
         self.authority = authority
-        self._first = dict(reversed(headers))
+        self._first: Mapping[bytes, bytes] = dict(reversed(headers))
 
     def first(self, name: bytes) -> bytes | None:
         """The first value of a header, None when it is absent."""
@@ -72,6 +88,17 @@ class Request(abc.ABC):
     def every(self, name: bytes) -> list[bytes]:
         """All values of a header, in order."""
         return [value for key, value in self.headers if key == name] if name in self._first else []
+
+
+class Request(RequestHead, abc.ABC):
+    """One request, its head complete and its body still on the way."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> PlainCall | None:
+        """What `Endpoints.plain_call` found of this head, None where nobody has asked."""
+        return None
 
     def body_at_hand(self) -> bytes | None:
         """The whole body, if it is here already and nothing of it has been taken: most are, and need no time limit."""
@@ -92,13 +119,23 @@ class Request(abc.ABC):
         The scope's ``cancelled_caught`` tells afterwards whether that happened.
         """
 
+    def watch(self) -> bool:
+        """From here to `unwatch`, cancel a scope outside of the caller's reach when the client goes away.
+
+        Costs next to nothing. False, and nothing has begun, where only `cancelled_when_gone` can tell.
+        """
+        return False
+
+    def unwatch(self) -> None:
+        """The client's end cancels nothing any more."""
+
 
 class Response:
     """A complete answer. The front end leaves the body out for HEAD and 304; ``content-length`` stands.
 
     Attributes:
         status: The status code.
-        headers: Lower-case names.
+        headers: Lower-case names; the length of the body is not among them, see `all_headers`.
         body: The bytes.
     """
 
@@ -108,8 +145,15 @@ class Response:
         self.status = status
         self.body = body
         self.headers = [*headers]
-        if status not in {204, 304}:
-            self.headers.append((b"content-length", b"%d" % len(body)))
+
+    @property
+    def has_length(self) -> bool:
+        """Its length is told (RFC 9110, 8.6)."""
+        return self.status not in _WITHOUT_LENGTH
+
+    def all_headers(self) -> HeaderList:
+        """The headers, that of its length included."""
+        return [*self.headers, (b"content-length", b"%d" % len(self.body))] if self.has_length else self.headers
 
 
 class StreamResponse:

@@ -15,26 +15,29 @@ import functools
 import logging
 import math
 import socket
-from typing import Protocol
 
 import trio
 
 from . import _connection
 from ._connection import MAX_PIPELINED_BYTES
 from ._endpoints import Endpoints, route_of
-from ._framing import END_OF_HEAD, FramingError, check_head, check_incomplete_head
+from ._framing import END_OF_HEAD, FramingError, check_incomplete_head
 from ._message import Answer, Disconnected, Response, StreamResponse
-from ._native_answer import no_room, refusal, stream_head, whole
+from ._native_answer import no_room, refusal, stream_head
+from ._native_around import Surroundings
 from ._native_body import Body
-from ._native_head import Head, read_head
+from ._native_head import Head
 from ._native_keeper import Keeper
-from ._native_request import NativeRequest, Watched
-from ._native_socket import READ_BYTES, linger, send_all
+from ._native_request import NativeRequest
+from ._native_socket import READ_BYTES, linger, send_all, send_now, send_rest
+from ._render import whole
 
 log = logging.getLogger("carmy_http")
 
+_CR = 0x0D
+
 QUICK_SECONDS = 0.005
-"""A call that is over by then needs nobody to notice that its client has gone."""
+"""A call that is over by then, or before the keeper has been there twice, needs nobody to notice that its client has gone."""
 
 RESERVED_HEADER_SECONDS = 1.0
 """For a head on a connection beyond the limit. Such connections are few, and there for quick questions about health."""
@@ -56,18 +59,6 @@ class _Refused(Disconnected):
         self.error = error
 
 
-class Surroundings(Protocol):
-    """What a connection knows of its server."""
-
-    def is_draining(self) -> bool:
-        """The next answer of each connection is its last one."""
-        ...
-
-    def is_full(self) -> bool:
-        """There are more connections than the limit allows."""
-        ...
-
-
 class NativeConnection:
     """One client's connection, from its acceptance to its end.
 
@@ -81,10 +72,11 @@ class NativeConnection:
         reserved: It is beyond the limit of connections, and there for health only.
 
     Attributes:
-        due: See `Kept`.
+        step: See `Kept`; so are the next three.
+        limit: …
+        seen_step: …
+        seen_at: …
         peer: The client's address, None where there is none.
-        body: Of the present request.
-        watched: The block in which the client's end cancels.
     """
 
     def __init__(
@@ -117,9 +109,10 @@ class NativeConnection:
         self._waiting = False  # in the watched block
         self._watcher: trio.CancelScope | None = None
         self.peer: str | None = None
-        self.body = Body(0)
-        self.watched = Watched(self)
-        self.due = trio.current_time() + self._header_seconds
+        self.step = 0
+        self.limit = self._header_seconds
+        self.seen_step = -1
+        self.seen_at = 0.0
 
     async def run(self) -> None:
         """Serve the connection to its end. Never raises anything but cancellation and the like.
@@ -133,7 +126,7 @@ class NativeConnection:
             last = False
             with self._scope:
                 last = await self._serve()
-            self.due = math.inf
+            self.limit = math.inf
             if self._end is _End.LATE and self._buffer:
                 last = await self._send(refusal(408, "the request's head did not arrive in time", self._extra))
             if last:
@@ -156,32 +149,34 @@ class NativeConnection:
 
     async def _serve(self) -> bool:
         """Answer requests until an answer is the last one (True), or the client has left."""
+        sock = self._socket
         while True:
             try:
-                head = await self._next_head()
-                if head is None:
+                request = await self._next_request()
+                if request is None:
                     return False
-                self._begin(head)
-                self.body.take(self._buffer)
-                request = NativeRequest(head, self)
-                answer = await self._answer(request)
+                answer = await self._answer(request) if self._reserved else await self._endpoints.answer(request)
             except FramingError as error:
                 return await self._send(refusal(error.status, error.reason, self._extra))
             except _Refused as refused:
                 return await self._send(refusal(refused.error.status, refused.error.reason, self._extra))
             except Disconnected:
                 return False
+            head = request.head
             # The rest of a body that nobody has waited for will not be read.
-            ends = not head.keep_alive or not self.body.complete or self._reserved or self._around.is_draining()
+            ends = not head.keep_alive or not request.is_read or self._reserved or self._around.is_draining()
             if isinstance(answer, Response):
-                done = await self._send(whole(answer, head, ends=ends))
+                data = whole(answer, with_body=head.method != "HEAD", ends=ends)
+                sent = send_now(sock, data)
+                done = sent == len(data) or await send_rest(sock, data, sent)
             else:
                 done = await self._stream(answer, head, ends=ends)
             if not done:
                 return False
             if ends or self._around.is_draining():
                 return True
-            self._finish()
+            self._answering = False
+            self._begin(_connection.KEEP_ALIVE_SECONDS)
             if self._buffer:
                 await trio.lowlevel.checkpoint()  # whoever pipelines must not keep others waiting
 
@@ -193,12 +188,28 @@ class NativeConnection:
             self._reserved = self._around.is_full()
         return await self._endpoints.answer(request)
 
-    async def _next_head(self) -> Head | None:
-        """The next request's head; None when the client has left instead.
+    async def _next_request(self) -> NativeRequest | None:
+        """The next request; None when the client has left instead.
 
         Raises:
             FramingError: What has come is no request.
         """
+        buffer = self._buffer
+        if not buffer:
+            data = await self._receive()
+            if not data:
+                return None
+            # Mostly it is one request and nothing else, which then needs no buffer.
+            end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+            if end >= len(END_OF_HEAD) and data[0] != _CR:
+                head = self._around.read(data[:end])
+                if head.length == len(data) - end:
+                    self._answer_begins(head)
+                    return NativeRequest(head, self, data[end:])
+            buffer += data
+        return await self._buffered_request()
+
+    async def _buffered_request(self) -> NativeRequest | None:
         buffer = self._buffer
         while True:
             while buffer.startswith(b"\r\n"):
@@ -207,40 +218,43 @@ class NativeConnection:
             end = buffer.find(END_OF_HEAD, max(0, self._checked - len(END_OF_HEAD)))
             if end >= 0:
                 end += len(END_OF_HEAD)
-                head = _read(bytes(buffer[:end]))
+                head = self._around.read(bytes(buffer[:end]))
                 del buffer[:end]
-                return head
+                self._answer_begins(head)
+                body = Body(head.length)
+                body.take(buffer)
+                return NativeRequest(head, self, body)
             check_incomplete_head(buffer, self._checked)
             self._checked = len(buffer)
             if not self._expecting and buffer.strip(b"\r"):  # empty lines buy no time
                 self._expecting = True
-                self._set_due(trio.current_time() + self._header_seconds)
+                self._begin(self._header_seconds)
             data = await self._receive()
             if not data:
                 return None
             buffer += data
 
-    def _begin(self, head: Head) -> None:
+    def _answer_begins(self, head: Head) -> None:
         """A head is complete. From here on the endpoints bound the time."""
+        self.limit = math.inf
         self._answering = True
         self._checked = 0
         self._expecting = False
         self._asked_to_continue = not head.expects_continue
-        self.due = math.inf
-        self.body = Body(head.length)
 
-    def _finish(self) -> None:
-        """A request has been answered, and another one may come."""
-        self._answering = False
-        self._set_due(trio.current_time() + _connection.KEEP_ALIVE_SECONDS)
+    def _begin(self, seconds: float) -> None:
+        """Something new begins, and may go on for so long."""
+        self.limit = seconds
+        self.step += 1
+        if self._keeper.rests:
+            self._keeper.wake()
 
-    async def next_chunk(self) -> bytes:
-        """The next piece of the present body; empty at its end.
+    async def next_chunk(self, body: Body) -> bytes:
+        """The next piece of the present request's body; empty at its end.
 
         Raises:
             Disconnected: The client left before the end, or sent what is no body.
         """
-        body = self.body
         while not body.pending and not body.complete:
             if not self._asked_to_continue and not self._buffer:
                 self._asked_to_continue = True
@@ -310,13 +324,13 @@ class NativeConnection:
     def watch(self) -> trio.CancelScope:
         """From here on the connection ends when the client does."""
         self._waiting = True
-        self._set_due(trio.current_time() + QUICK_SECONDS)
+        self._begin(QUICK_SECONDS)
         return self._scope
 
     def unwatch(self) -> None:
         """The client's end cancels nothing any more."""
         self._waiting = False
-        self.due = math.inf
+        self.limit = math.inf
         if self._watcher is not None:
             self._watcher.cancel()
             self._watcher = None
@@ -360,7 +374,7 @@ class NativeConnection:
 
     def attend(self) -> None:
         """See `Kept`: a call takes longer, or a head is late."""
-        self.due = math.inf
+        self.limit = math.inf
         if self._waiting:
             self._watcher = trio.CancelScope()
             self._keeper.start(functools.partial(self._read_on, self._watcher))
@@ -373,12 +387,3 @@ class NativeConnection:
         if not self._answering and not self._buffer:
             self._end = self._end or _End.DRAINED
             self._scope.cancel()
-
-    def _set_due(self, due: float) -> None:
-        self.due = due
-        if due < self._keeper.next_round:
-            self._keeper.hurry(due)
-
-
-def _read(raw: bytes) -> Head:
-    return read_head(check_head(raw))

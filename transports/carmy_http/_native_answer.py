@@ -14,16 +14,6 @@ FULL_RETRY_SECONDS = 1
 """After being told that there are too many connections."""
 
 
-def whole(answer: Response, head: Head, *, ends: bool) -> bytes:
-    """A complete answer to a request; `ends` when the connection closes after it."""
-    lines = [b"HTTP/1.1 %d \r\n" % answer.status]
-    lines += [b"%b: %b\r\n" % header for header in answer.headers]
-    lines.append(b"date: %b\r\nconnection: close\r\n\r\n" % http_date() if ends else b"date: %b\r\n\r\n" % http_date())
-    if head.method != "HEAD":
-        lines.append(answer.body)
-    return b"".join(lines)
-
-
 def stream_head(answer: StreamResponse, head: Head, *, ends: bool) -> bytes:
     """The head of an answer that is made while it is sent: in chunks, or for HTTP/1.0 up to the connection's end."""
     lines = [b"HTTP/1.1 %d \r\n" % answer.status]

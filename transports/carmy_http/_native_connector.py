@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,9 +12,17 @@ from carmy_engine._crash import raise_single
 from carmy_engine._engine import Engine
 
 from ._endpoints import Endpoints
+from ._framing import check_head
 from ._message import HeaderList
 from ._native import NativeConnection
+from ._native_head import Head, read_head
 from ._native_keeper import Keeper
+
+MAX_KNOWN_HEADS = 1024
+"""Heads whose reading is remembered: of some dozens of clients, with bodies of some dozens of lengths."""
+
+MAX_KNOWN_HEAD_BYTES = 1024
+"""A head that is longer is read each time. Bounds the memory, together with the number."""
 
 
 class NativeConnector:
@@ -32,6 +41,7 @@ class NativeConnector:
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs
         self._extra = b"".join(b"%b: %b\r\n" % header for header in always)
+        self._known = functools.lru_cache(MAX_KNOWN_HEADS)(self._read)
 
     def is_draining(self) -> bool:
         """See `Surroundings`."""
@@ -40,6 +50,15 @@ class NativeConnector:
     def is_full(self) -> bool:
         """See `Surroundings`."""
         return len(self._keeper) > self._max
+
+    def read(self, raw: bytes) -> Head:
+        """See `Surroundings`. Clients send few different heads, again and again."""
+        return self._known(raw) if len(raw) <= MAX_KNOWN_HEAD_BYTES else self._read(raw)
+
+    def _read(self, raw: bytes) -> Head:
+        head = read_head(check_head(raw))
+        head.plain = self._endpoints.plain_call(head)
+        return head
 
     def connect(self, stream: trio.SocketStream) -> NativeConnection:
         """A connection like any other."""

@@ -1,7 +1,7 @@
 """One task that looks after all connections of the native front end, so that none needs a timer or a task of its own.
 
-A connection writes down when it wants to be looked after (`due`), which costs a comparison. Most requests are over before
-that time comes.
+A connection only says that something new has begun, and how long that may go on; nobody looks at a clock for it. Going round, the
+keeper sees which have not moved since it was there last. Most requests have come and gone between two rounds.
 """
 
 from __future__ import annotations
@@ -13,31 +13,41 @@ from typing import Protocol
 import trio
 
 PAUSE_SECONDS = 0.02
-"""Between two rounds. Bounds what the rounds cost however busy the server is; a disconnect is noticed this much later."""
+"""Between two rounds. Bounds what they cost however busy the server is. What is due is noticed at most two pauses late."""
 
 
 class Kept(Protocol):
     """What is looked after.
 
     Attributes:
-        due: When, in trio's time.
+        step: Another number whenever something new has begun.
+        limit: How long that may go on without another step, in seconds.
+        seen_step: The keeper's: `step` as of the last round.
+        seen_at: The keeper's: when it saw it first, in trio's time.
     """
 
-    due: float
+    step: int
+    limit: float
+    seen_step: int
+    seen_at: float
 
     def attend(self) -> None:
-        """`due` is over. Sets another one."""
+        """It has gone on for too long. Sets another limit."""
         ...
 
 
 class Keeper:
-    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after."""
+    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after.
+
+    Attributes:
+        rests: Nothing has begun lately. Who begins something calls `wake`.
+    """
 
     def __init__(self) -> None:
         self._kept: set[Kept] = set()
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
-        self.next_round = math.inf
+        self.rests = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -45,16 +55,17 @@ class Keeper:
     def add(self, kept: Kept) -> None:
         """Look after it, until `discard`."""
         self._kept.add(kept)
-        if kept.due < self.next_round:
-            self.hurry(kept.due)
+        self.wake()
 
     def discard(self, kept: Kept) -> None:
         """Stop looking after it."""
         self._kept.discard(kept)
 
-    def hurry(self, due: float) -> None:
-        """Be there at that time, which is before `next_round`."""
-        self.next_round = self._scope.deadline = due
+    def wake(self) -> None:
+        """Something with a limit has begun."""
+        if self.rests:
+            self.rests = False
+            self._scope.deadline = trio.current_time() + PAUSE_SECONDS
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a task that helps a connection; it must end with it."""
@@ -65,18 +76,26 @@ class Keeper:
         """Look after all, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
+            pause = PAUSE_SECONDS
             while True:
-                with trio.CancelScope(deadline=self.next_round) as self._scope:
+                with trio.CancelScope(relative_deadline=pause) as self._scope:
                     await trio.sleep_forever()
                 await trio.lowlevel.checkpoint()
-                self._go_round()
+                pause = max(self._go_round(), PAUSE_SECONDS)
 
-    def _go_round(self) -> None:
+    def _go_round(self) -> float:
+        """Returns when to go the next time, in seconds."""
         now = trio.current_time()
-        next_due = math.inf
-        self.next_round = -math.inf  # what becomes due meanwhile is found below
+        self.rests = True
+        wait = math.inf
         for kept in list(self._kept):
-            if kept.due <= now:
+            if kept.step != kept.seen_step:
+                kept.seen_step = kept.step
+                kept.seen_at = now
+                self.rests = False
+            left = kept.seen_at + kept.limit - now
+            if left <= 0:
                 kept.attend()
-            next_due = min(next_due, kept.due)
-        self.next_round = max(next_due, now + PAUSE_SECONDS)
+                left = kept.limit
+            wait = min(wait, left)
+        return wait if self.rests else 0.0

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from ._message import Request
+from ._message import PlainCall, Request
 from ._native_body import Body
 from ._native_head import Head
 
@@ -18,15 +18,11 @@ class Origin(Protocol):
 
     Attributes:
         peer: The client's address, None where there is none.
-        body: Of the request.
-        watched: The block in which the client's end cancels.
     """
 
     peer: str | None
-    body: Body
-    watched: Watched
 
-    async def next_chunk(self) -> bytes:
+    async def next_chunk(self, body: Body) -> bytes:
         """See `Request.next_chunk`."""
         ...
 
@@ -39,7 +35,7 @@ class Origin(Protocol):
         ...
 
 
-class Watched:
+class _Watched:
     """The block of `Request.cancelled_when_gone`. The scope is the connection's: without a client it has no purpose."""
 
     __slots__ = ("_origin",)
@@ -57,27 +53,60 @@ class Watched:
 
 
 class NativeRequest(Request):
-    """A request whose body comes from its connection."""
+    """A request whose body comes from its connection.
 
-    __slots__ = ("_origin",)
+    Args:
+        head: Its head.
+        origin: Its connection.
+        body: What is to come of its body, or all of it.
 
-    def __init__(self, head: Head, origin: Origin) -> None:
-        super().__init__(
-            method=head.method,
-            path=head.path,
-            root="",
-            headers=head.headers,
-            peer=origin.peer,
-            authority=head.authority,
-        )
+    Attributes:
+        head: Its head.
+    """
+
+    __slots__ = ("_body", "_origin", "head")
+
+    def __init__(self, head: Head, origin: Origin, body: Body | bytes) -> None:
+        # Not through the constructor of the class above: what follows from the headers is known.
+        self.method = head.method
+        self.path = head.path
+        self.root = ""
+        self.headers = head.headers
+        self._first = head._first  # noqa: SLF001 - one noun, two classes
+        self.authority = head.authority
+        self.peer = origin.peer
+        self.head = head
         self._origin = origin
+        self._body = body
+
+    @property
+    def plain(self) -> PlainCall | None:
+        return self.head.plain
+
+    @property
+    def is_read(self) -> bool:
+        """Nothing of the body is still to come from the client."""
+        return isinstance(self._body, bytes) or self._body.complete
 
     def body_at_hand(self) -> bytes | None:
-        body = self._origin.body
+        body = self._body
+        if isinstance(body, bytes):
+            return body
         return body.read() if body.complete else None
 
     async def next_chunk(self) -> bytes:
-        return await self._origin.next_chunk()
+        body = self._body
+        if isinstance(body, bytes):
+            self._body = b""
+            return body
+        return await self._origin.next_chunk(body)
 
     def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
-        return self._origin.watched
+        return _Watched(self._origin)
+
+    def watch(self) -> bool:
+        self._origin.watch()
+        return True
+
+    def unwatch(self) -> None:
+        self._origin.unwatch()

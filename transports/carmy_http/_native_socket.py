@@ -15,18 +15,28 @@ READ_BYTES = 64 * 1024
 """At once."""
 
 
+def send_now(sock: socket.socket, data: bytes) -> int:
+    """Send what can be sent without waiting, mostly everything. Returns how much, -1 when the client has gone."""
+    try:
+        return sock.send(data)
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return -1
+
+
 async def send_all(sock: socket.socket, data: bytes) -> bool:
     """Send everything. False when the client has gone, or took nothing for `WRITE_SECONDS`.
 
     A checkpoint only if it has to wait. When cancelled, a part may have been sent.
     """
-    try:
-        sent = sock.send(data)
-        if sent == len(data):
-            return True
-    except BlockingIOError:
-        sent = 0
-    except OSError:
+    sent = send_now(sock, data)
+    return sent == len(data) or await send_rest(sock, data, sent)
+
+
+async def send_rest(sock: socket.socket, data: bytes, sent: int) -> bool:
+    """`send_all`, after `send_now` has returned `sent`."""
+    if sent < 0:
         return False
     view = memoryview(data)[sent:]
     while view:
