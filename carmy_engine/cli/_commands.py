@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from .. import _life, _plugins
 from .._app import App
 from .._crash import leaves
-from .._model.request import ExecutionRequest
+from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
 from .._settings import Settings
 from .._version import __version__
@@ -49,6 +49,9 @@ Words = Annotated[
 ]
 RequestId = Annotated[str | None, Parameter(help="The idempotency identity: the same id gives the same answer.")]
 Timeout = Annotated[float | None, Parameter(help="Seconds that the call may take; can only shorten the usual limit.")]
+OnRunningOption = Annotated[
+    OnRunning, Parameter(name="on-running", help="If the same request is running: be refused, or wait for its answer.")
+]
 Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
 
 _KNOWN_TRANSPORTS = ("stdio", "ws", "mcp")
@@ -164,17 +167,27 @@ class _Commands:
             out(_trio(catalog) + b"\n")
         return SUCCESS
 
-    def call(self, *words: Words, request_id: RequestId = None, timeout: Timeout = None, url: Url = None) -> int:
+    def call(
+        self,
+        *words: Words,
+        request_id: RequestId = None,
+        timeout: Timeout = None,
+        on_running: OnRunningOption = "refuse",
+        url: Url = None,
+    ) -> int:
         """Run one tool and print the answer; exit code 0 when it completed."""
         if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
             raise UsageError("--timeout must be a number of seconds above 0")
         with claimed_stdout() as out:
             target, tool, arguments = self._call_words(list(words), remote=url is not None)
-            body, completed = (
-                self._call_here(target, tool, arguments, request_id, timeout)
-                if url is None
-                else _call_there(url, tool, arguments, request_id, timeout)
+            request = ExecutionRequest(
+                tool=tool,
+                arguments=None if arguments is None else msgspec.Raw(arguments),
+                request_id=request_id,
+                timeout_ms=None if timeout is None else timeout * 1000,
+                on_running=on_running,
             )
+            body, completed = self._call_here(target, request) if url is None else _remote.call(url, request)
             out(body + b"\n")
         return SUCCESS if completed else FAILURE
 
@@ -248,16 +261,8 @@ class _Commands:
             raise UsageError(f"the arguments are not valid JSON: {(error.details or {}).get('reason')}") from None
         return target, words[0], arguments
 
-    def _call_here(
-        self, target: str | None, tool: str, arguments: bytes | None, request_id: str | None, timeout: float | None
-    ) -> tuple[bytes, bool]:
+    def _call_here(self, target: str | None, request: ExecutionRequest) -> tuple[bytes, bool]:
         app = self._load(target)
-        request = ExecutionRequest(
-            tool=tool,
-            arguments=None if arguments is None else msgspec.Raw(arguments),
-            request_id=request_id,
-            timeout_ms=None if timeout is None else timeout * 1000,
-        )
 
         async def execute() -> tuple[bytes, bool]:
             async with app.open() as engine:
@@ -267,19 +272,6 @@ class _Commands:
             raise KeyboardInterrupt
 
         return _trio(execute)
-
-
-def _call_there(
-    url: str, tool: str, arguments: bytes | None, request_id: str | None, timeout: float | None
-) -> tuple[bytes, bool]:
-    request: dict[str, Any] = {"tool": tool}
-    if arguments is not None:
-        request["arguments"] = msgspec.Raw(arguments)
-    if request_id is not None:
-        request["request_id"] = request_id
-    if timeout is not None:
-        request["timeout_ms"] = timeout * 1000
-    return _remote.call(url, request)
 
 
 def _serve(name: str, transport: _life.Transport, app: App, settings: Settings) -> int:
