@@ -120,14 +120,14 @@ class Pipeline:
             return self.finisher.finish(
                 execution, None if found is None else found.spec, Ending(error=refusal, exception=refusal)
             )
-        except trio.Cancelled:
-            self._finish_cut_off(execution, found)
-            raise
         except Exception as error:  # noqa: BLE001 - the boundary round the host's policies and the tool's own validators
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
             return self.finisher.finish(
                 execution, None if found is None else found.spec, Ending(error=told, exception=origin)
             )
+        except (trio.Cancelled, BaseExceptionGroup):  # a group of them, where a person is asked in a nursery
+            self._finish_cut_off(execution, found)
+            raise
         try:
             return await self._run_admitted(found, arguments, raw, request, identity, execution)
         finally:

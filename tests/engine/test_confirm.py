@@ -121,12 +121,17 @@ async def test_a_slow_answer_is_no_timeout(autojump_clock):
         assert await slow.code("destructive", {"tag": "t"}, timeout_ms=1_000) == "ok"
 
 
-async def test_a_caller_that_leaves_while_its_person_is_asked():
-    """The question is cancelled with the call; nothing has run, and the request_id is free."""
+@pytest.mark.parametrize("beside", [True, False])
+async def test_a_caller_that_leaves_while_its_person_is_asked(beside):
+    """The question is cancelled with the call, however it is asked; nothing has run, and a record says so."""
     waiting = trio.Event()
 
     async def confirm(spec: ToolSpec, arguments: bytes) -> bool:
         waiting.set()
+        if beside:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                await trio.sleep_forever()
         await trio.sleep_forever()
         raise AssertionError
 
@@ -135,6 +140,8 @@ async def test_a_caller_that_leaves_while_its_person_is_asked():
             nursery.start_soon(b.on(b.engine.bind(confirm=confirm)).code, "destructive", {"tag": "t"})
             await waiting.wait()
             nursery.cancel_scope.cancel()
+        (record,) = b.sink.records
+        assert (record.tool, record.error_code) == ("destructive", "CANCELLED")
         assert await b.effects("t") == 0
         assert b.engine.statistics().running == 0
 
@@ -148,8 +155,15 @@ async def test_a_question_that_fails():
     async def broken(spec: ToolSpec, arguments: bytes) -> bool:
         raise RuntimeError("secret")
 
+    async def broken_beside(spec: ToolSpec, arguments: bytes) -> bool:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broken, spec, arguments)
+        raise AssertionError
+
     async with bench() as b:
         assert await b.on(b.engine.bind(confirm=declared)).code("destructive", {"tag": "t"}) == "NOBODY_HOME"
-        crashed = await b.on(b.engine.bind(confirm=broken)).call("destructive", {"tag": "t"})
-        assert "secret" not in repr(crashed.error)
+        for confirm in (broken, broken_beside):
+            crashed = await b.on(b.engine.bind(confirm=confirm)).call("destructive", {"tag": "t"})
+            assert crashed.error.category == "internal"
+            assert "secret" not in repr(crashed.error)
         assert await b.effects("t") == 0

@@ -28,6 +28,7 @@ from ._exchange import Exchange, Owner, owner_of
 from ._messages import MessageError, error_reply, read
 from ._server import Context, make_server
 from ._sessions import FullError, Sessions
+from ._tasks import Tasks
 
 log = logging.getLogger("carmy_mcp")
 
@@ -81,8 +82,10 @@ class HttpApplication:
         self._nursery = nursery
         self._sessions = Sessions()
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
+        after = engine.settings.mcp.promote_after_secs
+        tasks = Tasks(nursery, after) if after else None
         self.manager = StreamableHTTPSessionManager(
-            make_server(engine.name, _executor_of, _exchange_of, questions),
+            make_server(engine.name, _executor_of, _exchange_of, questions, tasks),
             session_idle_timeout=IDLE_SECONDS,
             max_sessions=None,  # `Sessions` bounds them
         )
