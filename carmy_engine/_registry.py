@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -11,6 +10,7 @@ import msgspec
 from ._compiled import CompiledTool
 from ._context import AgentContext
 from ._model.spec import Catalog, PublicSpec, ToolSpec
+from ._near import nearest
 from ._policy import SafePolicy
 from ._turns import Turn
 from .abc import Policy
@@ -126,7 +126,7 @@ class Registry:
         known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
         if len(known) > _MOST_COMPARED:
             known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]
-        near = difflib.get_close_matches(name[:128], known, n=3)
+        near = nearest(name, known, 3)
         message = "there is no tool of that name"
         if near:
             message += f"; did you mean {' or '.join(near)}?"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ._near import not_known, shortened
 from ._schema import Node, Types
 from ._shapes import is_table, is_tuple
 from ._strict import ARM, NULL, TAG, VALUE
@@ -19,7 +19,6 @@ Problem = dict[str, Any]
 MAX_PROBLEMS = 100
 """Problems that one answer lists. A list of a million wrong items must not become an answer of a hundred megabytes."""
 
-_MAX_NAME = 100
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,99}")
 
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -185,24 +184,11 @@ def path_of(location: Iterable[str | int]) -> str:
     return path
 
 
-def shortened(name: str) -> str:
-    """A name that a caller made up, short enough to repeat."""
-    return name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…"
-
-
 def unknown_problem(location: Location, valid: Sequence[str], subject: Subject = subject_of) -> Problem:
     """The problem of a name that is not known."""
     path = path_of(location)
     name = location[-1] if location else ""
-    near = difflib.get_close_matches(str(name), valid, 1)
-    message = f"{subject(path)} is not known"
-    if near:
-        message += f"; did you mean '{near[0]}'?"
-    elif valid:
-        shown = ", ".join(f"'{item}'" for item in valid)
-        message += f"; the {'fields' if len(location) > 1 else 'arguments'} are {shown}"
-    else:
-        message += f"; there are no {'fields' if len(location) > 1 else 'arguments'}"
+    message = not_known(subject(path), str(name), valid, "fields" if len(location) > 1 else "arguments")
     return {"path": path, "code": "unknown", "message": message, "valid": list(valid)}
 
 

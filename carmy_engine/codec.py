@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import msgspec
 
 from ._events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
 from ._model.result import ExecutionStatus, NextAction
+from ._near import not_known, shortened
 from ._result import ExecutionResult
 from .errors import AgentError
 
@@ -30,6 +32,9 @@ _DIGITS_AS_ZEROS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byt
 _DEPTH_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
+
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+"""What msgspec says of the outermost object."""
 
 MAX_REASON = 300
 """Characters of a parser's complaint that are passed on."""
@@ -83,16 +88,25 @@ def decode(data: bytes, *, type: Any = Any, decoder: msgspec.json.Decoder[Any] |
     try:
         return msgspec.json.decode(data, type=type) if decoder is None else decoder.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        refuse_undecodable(error)
+        refuse_undecodable(error, getattr(type if decoder is None else decoder.type, "__struct_encode_fields__", ()))
 
 
-def refuse_undecodable(error: Exception) -> NoReturn:
-    """Raise ``INVALID_REQUEST`` for a failure of msgspec, in words that do not repeat the caller's values."""
+def refuse_undecodable(error: Exception, fields: Sequence[str] = ()) -> NoReturn:
+    """Raise ``INVALID_REQUEST`` for a failure of msgspec, in words that do not repeat the caller's values.
+
+    Args:
+        error: What msgspec raised.
+        fields: The fields that there are, for a name that is none of them.
+    """
     if isinstance(error, RecursionError):
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep") from None
     if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
         raise invalid_request("the body is not valid UTF-8") from None
     reason = str(error)
+    unknown = _UNKNOWN_FIELD.fullmatch(reason)
+    if unknown is not None:
+        name = shortened(unknown[1])
+        raise invalid_request(not_known(f"the field '{name}'", name, fields, "fields")) from None
     # The parser's words may contain a name that was sent, however long it is.
     raise invalid_request(reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…") from None
 

@@ -124,6 +124,27 @@ async def test_not_a_request(body: bytes, reason: str) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
+ALL_FIELDS = "the fields are 'tool', 'arguments', 'request_id', 'timeout_ms', 'on_running'"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("argumets", "the field 'argumets' is not known; did you mean 'arguments'?"),
+        ("requestId", "the field 'requestId' is not known; did you mean 'request_id'?"),
+        ("context", f"the field 'context' is not known; {ALL_FIELDS}"),
+        ("x" * 500_000, f"the field '{'x' * 100}…' is not known; {ALL_FIELDS}"),
+    ],
+    ids=["argumets", "requestId", "context", "long"],
+)
+async def test_an_unknown_field_is_put_right(name: str, said: str) -> None:
+    """The nearest field is named, or all of them, in the words that are used for arguments; never at any length."""
+    async with serving(echo) as server:
+        answer = await post(server, json.dumps({"tool": "echo", name: 1}).encode())
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+    assert answer.json["error"]["details"]["reason"] == said
+
+
 async def test_names_of_fields_inside_arguments_are_no_duplicates() -> None:
     """Only the envelope's own fields count as duplicates."""
     async with serving(echo) as server:

@@ -115,6 +115,22 @@ def test_numbers_in_text(text: bytes) -> None:
     assert isinstance(request, Call)
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            b'{"id":1,"op":"call","tool":"a","argumets":{}}',
+            "the field 'argumets' is not known; did you mean 'arguments'?",
+        ),
+        (b'{"id":1,"op":"cancel","taget":2}', "the field 'taget' is not known; did you mean 'target'?"),
+        (b'{"id":1,"op":"ping","echo":2}', "the field 'echo' is not known; the fields are 'op', 'id'"),
+    ],
+)
+def test_an_unknown_field_is_put_right(message: bytes, reason: str) -> None:
+    """The nearest field of that operation is named, or all of them."""
+    assert refusal(message)["error"]["details"]["reason"] == reason
+
+
 def test_unknown_op() -> None:
     """An unknown operation has a code of its own, and the nearest known one is named."""
     answer = refusal(b'{"id":1,"op":"cal","tool":"a"}')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from carmy_engine import AgentError, ErrorInfo
+from carmy_engine._near import not_known
 from carmy_engine.codec import check_json, duplicate_key, invalid_request, refuse_undecodable
 
 from ._errors import RemoteProtocolError
@@ -174,15 +174,12 @@ def _explained(message: bytes, error: Exception) -> AgentError:
     if op is msgspec.UNSET:
         return invalid_request("the field 'op' is missing")
     if isinstance(op, str) and op not in _OPS:
-        near = difflib.get_close_matches(op[:32], _OPS, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        return AgentError.standard(
-            "UNKNOWN_OP", f"there is no such op{hint}; there are {', '.join(_OPS)}", details={"ops": list(_OPS)}
-        )
+        told = not_known("this op", op, [*_OPS], "ops")
+        return AgentError.standard("UNKNOWN_OP", told, details={"ops": [*_OPS]})
     try:
-        refuse_undecodable(error)
-    except AgentError as told:
-        return told
+        refuse_undecodable(error, ("op", *_OPS[op].__struct_encode_fields__) if isinstance(op, str) else ())
+    except AgentError as refusal:
+        return refusal
 
 
 def _refused(message: bytes, error: AgentError) -> RemoteProtocolError:

@@ -1,0 +1,35 @@
+"""A name that is not known: which one may have been meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+MAX_NAME = 100
+"""Characters of a name that a caller made up which are compared and repeated. No name of ours is as long."""
+
+
+def shortened(name: str) -> str:
+    """A name that a caller made up, short enough to repeat."""
+    return name if len(name) <= MAX_NAME else name[:MAX_NAME] + "…"
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known names that are most like one that is not, the nearest first; often none is."""
+    return difflib.get_close_matches(name[:MAX_NAME], [*known], most)
+
+
+def not_known(what: str, name: str, known: Sequence[str], kind: str) -> str:
+    """Say that a name is not known, and which one may have been meant, or which ones there are.
+
+    Args:
+        what: What is not known, as the sentence begins.
+        name: Its name.
+        known: The names that it could have.
+        kind: What these are, such as ``fields``; they are listed when none is near.
+    """
+    near = nearest(name, known)
+    if near:
+        return f"{what} is not known; did you mean '{near[0]}'?"
+    listed = ", ".join(f"'{one}'" for one in known)
+    return f"{what} is not known; " + (f"the {kind} are {listed}" if listed else f"there are no {kind}")
