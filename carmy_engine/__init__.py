@@ -8,7 +8,8 @@ A map of the package, from the outside in:
 - `Engine`, `BoundEngine`, `open_engine`: run them (`_engine`, `_pipeline` and what the pipeline calls, step by step).
 - `ExecutionRequest`, `ExecutionResult`, the events, `AgentContext`: what goes in and what comes out (`_model`, `_context`).
 - `AgentError`, `CarmyError` and its kinds: outcomes, and broken promises (`errors`).
-- `abc`: the seams for policies, sinks, stores, authenticators and transports. `codec`: the JSON all transports share.
+- `abc`: the seams for policies, sinks, stores, authenticators and transports. `codec`: the JSON all transports share;
+  `carmy_engine.transport`: what else their authors need.
 - `carmy_engine.cli`: the command. Transports live in packages of their own (`carmy_http`), found by entry point.
 """
 

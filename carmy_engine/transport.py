@@ -1,0 +1,53 @@
+"""What a transport needs besides the names of `carmy_engine`, `abc`, `codec` and `errors`: the door for its author.
+
+What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
+
+- Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
+- Servers: `as_agent_error` for the boundary round one call of a connection, `parse_address` and its kinds of address,
+  `descendants` for processes that end.
+- Clients: `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
+  `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
+  `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
+"""
+
+from __future__ import annotations
+
+from ._address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address
+from ._arguments import encode_arguments
+from ._crash import as_agent_error, leaves, raise_single
+from ._encode import first_infinite, may_hide_infinite
+from ._fingerprint import fingerprint
+from ._idempotency import may_join
+from ._ids import new_execution_id
+from ._life import descendants
+from ._model.request import OnRunning
+from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
+from ._near import not_known
+from ._output import invalid_output
+from ._output import too_large as output_too_large
+from ._words import invalid_arguments, output_subject
+
+__all__ = [
+    "DEFAULT_MAX_OUTPUT_BYTES",
+    "Address",
+    "InheritedAddress",
+    "OnRunning",
+    "TcpAddress",
+    "UnixAddress",
+    "as_agent_error",
+    "descendants",
+    "encode_arguments",
+    "fingerprint",
+    "first_infinite",
+    "invalid_arguments",
+    "invalid_output",
+    "leaves",
+    "may_hide_infinite",
+    "may_join",
+    "new_execution_id",
+    "not_known",
+    "output_subject",
+    "output_too_large",
+    "parse_address",
+    "raise_single",
+]
