@@ -2,6 +2,7 @@
 #
 #   make demo     a tour of the engine on this very checkout
 #   make test     the tests             (ARGS="tests/http -x" narrows them, PYTHON=python3.12 picks another Python)
+#   make node     the clients of MCP for Node, for the tests that use them
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
 #   make bench    the measurements behind the numbers in the documents
@@ -34,6 +35,11 @@ check: $(VENV)/.dev-stamp
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# For tests/mcp/test_node.py, which is skipped without.
+.PHONY: node
+node:
+	cd tests/mcp/node && npm ci --ignore-scripts --no-audit --no-fund
 
 fix: $(VENV)/.dev-stamp
 	$(BIN)/ruff check --fix .
