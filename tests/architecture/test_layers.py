@@ -20,7 +20,7 @@ OPTIONAL = [
     "mcp",
     "opentelemetry",
     "rich",
-    "trio_websocket",
+    "wsproto",
 ]
 
 

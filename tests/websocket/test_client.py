@@ -201,8 +201,8 @@ async def fake(script: Script) -> AsyncIterator[str]:
         nursery.cancel_scope.cancel()
 
 
-async def accept(stream: trio.SocketStream) -> None:
-    """Answer the handshake, and be ready."""
+async def accept(stream: trio.SocketStream, *, together: bool = False) -> None:
+    """Answer the handshake, and be ready; in two writes, or in one."""
     head = b""
     while b"\r\n\r\n" not in head:
         head += await stream.receive_some(65536)
@@ -212,11 +212,25 @@ async def accept(stream: trio.SocketStream) -> None:
         if line.lower().startswith(b"sec-websocket-key:")
     ]
     accepted = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
-    await stream.send_all(
+    answer = (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Protocol: carmy-frames.1\r\nSec-WebSocket-Accept: " + accepted + b"\r\n\r\n"
     )
-    await stream.send_all(frame(TEXT, json.dumps(READY).encode(), masked=False))
+    ready = frame(TEXT, json.dumps(READY).encode(), masked=False)
+    for data in [answer + ready] if together else [answer, ready]:
+        await stream.send_all(data)
+
+
+async def test_frames_behind_the_handshake() -> None:
+    """What a server sends together with its answer to the handshake is not lost."""
+
+    async def script(stream: trio.SocketStream) -> None:
+        await accept(stream, together=True)
+        await trio.sleep_forever()
+
+    with trio.fail_after(5):
+        async with fake(script) as url, open_websocket(url) as client:
+            assert client.ready.server == "fake"
 
 
 async def test_pings_while_closing() -> None:
@@ -246,6 +260,8 @@ async def test_pings_while_closing() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
         b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 500 \r\nContent-Type: application/json\r\n\r\nno length",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"without end " * 20_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: \xff\r\n\r\n",
         b"SSH-2.0-OpenSSH\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n",
     ],

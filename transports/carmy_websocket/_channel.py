@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 from collections import deque
+from collections.abc import Sequence
 
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection
+from wsproto.connection import Connection, ConnectionState
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+from wsproto.utilities import LocalProtocolError
 
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
@@ -26,6 +31,9 @@ MAX_WAITING_MESSAGES = 1024
 MAX_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES
 """Of these messages."""
 
+MESSAGES_AT_ONCE = 16
+"""Given before others run, as lines are over stdio."""
+
 RECEIVE_BYTES = 8 * 1024
 """Read at once. More would let one peer hold the loop for longer, with thousands of tiny frames between two awaits; less
 would make more pieces of a large message."""
@@ -39,9 +47,6 @@ TOO_LARGE = 1009
 FAULT = 1011
 OVERLOADED = 1013
 
-_BAD_FRAME = {1002, 1007}
-"""Codes that the library gives to what it cannot read, without telling the peer."""
-
 
 class MessageChannel(trio.abc.Channel[bytes]):
     """A connection after its handshake.
@@ -50,21 +55,36 @@ class MessageChannel(trio.abc.Channel[bytes]):
     in a bounded queue.
 
     Args:
-        connection: Of the library.
-        link: Below it.
+        link: What frames are read from and written to.
+        connection: What finds them and makes them.
         max_message_bytes: Of one message to us.
+        max_unfinished_bytes: Read since the last whole message; more than that ends the connection. A message may have
+            any number of fragments, and those may be empty.
     """
 
-    def __init__(self, connection: WebSocketConnection, link: Link, max_message_bytes: int) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        link: Link,
+        connection: Connection,
+        max_message_bytes: int,
+        *,
+        max_unfinished_bytes: float = math.inf,
+    ) -> None:
         self._link = link
+        self._connection = connection
         self._max_message_bytes = max_message_bytes
+        self._max_unfinished_bytes = max_unfinished_bytes
+        self._unfinished_bytes = 0
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
         self._messages: deque[bytes] = deque()
         self._bytes = 0
+        self._given = 0
         self._readable = trio.Event()
         self._drained = trio.Event()
         self._waits_for_room = False
         self._is_blocked = False
+        self._awaits_pong = False
         self._ended = False
         self.verdict: tuple[int, str] | None = None
         """Why we end the connection, as code and reason of the close frame; None when we do not."""
@@ -92,7 +112,11 @@ class MessageChannel(trio.abc.Channel[bytes]):
         Raises:
             trio.BrokenResourceError: The connection has ended. What was received before that has been given.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        self._given += 1
+        if self._given % MESSAGES_AT_ONCE:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
         while not self._messages:
             if self._ended:
                 raise trio.BrokenResourceError
@@ -105,40 +129,86 @@ class MessageChannel(trio.abc.Channel[bytes]):
         self._drained.set()
         return message
 
+    def has_more(self) -> bool:
+        """Whether another message is here already."""
+        return bool(self._messages)
+
     async def send(self, value: bytes) -> None:
         """Write a message of UTF-8. If cancelled, it is the last one.
 
         Raises:
             trio.BrokenResourceError: The connection has ended.
         """
+        await self._send(TextMessage(data=value.decode()))
+
+    async def send_batch(self, values: Sequence[bytes]) -> None:
+        """Write several messages at once, as `send` does one."""
+        await self._send(*(TextMessage(data=value.decode()) for value in values))
+
+    async def _send(self, *events: Event) -> None:
         try:
-            await self._connection.send_message(value.decode())
-        except ConnectionClosed:
+            frames = b"".join([self._connection.send(event) for event in events])
+        except LocalProtocolError:  # after a close frame
+            await trio.lowlevel.checkpoint()
             raise trio.BrokenResourceError from None
+        await self._link.write(frames, is_close=isinstance(events[-1], CloseConnection))
 
     async def aclose(self) -> None:
         """Nothing: who opened the connection closes it."""
         await trio.lowlevel.checkpoint()
 
     async def _read(self) -> None:
-        while self.verdict is None:
-            try:
-                message = await self._connection.get_message()
-            except ConnectionClosed:
-                self._judge_end()
-                return
-            self._link.finish_message()
-            await self._take(message)
+        with contextlib.suppress(trio.BrokenResourceError):
+            await self._handle_events()  # what came together with the handshake
+            while self._is_open():
+                data = await self._link.receive_some(RECEIVE_BYTES)
+                if not data:
+                    return
+                self._connection.receive_data(data)
+                self._unfinished_bytes += len(data)
+                await self._handle_events()
+                if self._unfinished_bytes > self._max_unfinished_bytes:
+                    self.verdict = (TOO_LARGE, "too many fragments without an end")
 
-    async def _take(self, message: str | bytes) -> None:
-        if isinstance(message, bytes):
-            self.verdict = (UNSUPPORTED, "messages are text")
-            return
-        data = message.encode()
-        if len(data) > self._max_message_bytes:
-            # The library counts characters.
+    def _is_open(self) -> bool:
+        return self.verdict is None and self._connection.state is ConnectionState.OPEN
+
+    async def _handle_events(self) -> None:
+        for event in self._connection.events():
+            await self._handle(event)
+            if not self._is_open():
+                return
+
+    async def _handle(self, event: Event) -> None:
+        match event:
+            case TextMessage():
+                await self._take(event)
+            case BytesMessage():
+                self.verdict = (UNSUPPORTED, "messages are text")
+            case Ping():
+                await self._send(event.response())
+            case CloseConnection() if self._connection.state is ConnectionState.REMOTE_CLOSING:
+                await self._send(event.response())
+            case CloseConnection():  # the library's word for what it cannot read
+                self.verdict = (event.code, event.reason or "bad frame")
+            case Pong():
+                self._awaits_pong = False
+            case _:
+                raise AssertionError(f"wsproto has no such event after the handshake: {event}")
+
+    async def _take(self, event: TextMessage) -> None:
+        data = event.data.encode()
+        self._parts_bytes += len(data)
+        if self._parts_bytes > self._max_message_bytes:
             self.verdict = (TOO_LARGE, f"a message has more than {self._max_message_bytes} bytes")
             return
+        if data:
+            self._parts.append(data)
+        if not event.message_finished:
+            return
+        data = b"".join(self._parts)
+        self._parts.clear()
+        self._parts_bytes = self._unfinished_bytes = 0
         while len(self._messages) >= MAX_WAITING_MESSAGES or (
             self._messages and self._bytes + len(data) > MAX_WAITING_BYTES
         ):
@@ -154,22 +224,20 @@ class MessageChannel(trio.abc.Channel[bytes]):
         self._bytes += len(data)
         self._readable.set()
 
-    def _judge_end(self) -> None:
-        """The library has ended the connection: say why, where it does not."""
-        closed = self._connection.closed
-        if self._link.is_overrun:
-            self.verdict = (TOO_LARGE, "too many fragments without an end")
-        elif closed is not None and closed.code in _BAD_FRAME:
-            self.verdict = (closed.code, closed.reason or "bad frame")
-
     async def _ping(self) -> None:
-        """Ping now and then. A pong shows that the peer is alive, as does anything else that comes or goes."""
+        """Ping now and then. A pong shows that the peer is alive, as does anything else that comes or goes.
+
+        One at a time: a ping that goes nowhere must not count as a sign of life again and again.
+        """
         while True:
             await trio.sleep(PING_SECONDS)
+            if self._awaits_pong:
+                continue
+            self._awaits_pong = True
             try:
-                await self._connection.ping()
-            except ConnectionClosed:
-                return
+                await self._send(Ping())
+            except trio.BrokenResourceError:
+                return  # the reader finds out as well
 
     async def _watch(self, scope: trio.CancelScope) -> None:
         """End it when the peer has shown no sign of life for too long."""
