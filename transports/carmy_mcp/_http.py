@@ -10,7 +10,7 @@ Who the caller is has been found out before (`carmy_http`), as have limits of bo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 import mcp_types as types
@@ -84,8 +84,17 @@ class HttpApplication:
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
         after = engine.settings.mcp.promote_after_secs
         tasks = Tasks(nursery, after) if after else None
+        server = make_server(engine.name, _executor_of, _exchange_of, questions, tasks)
+
+        def input_schema_of(name: str) -> Mapping[str, Any] | None:
+            # It asks without waiting, and engines do not change their tools. Without this the SDK lists all tools on every
+            # call since 2026-07-28, to see which headers there could be.
+            found = engine._open_pipeline().registry.get(name)  # noqa: SLF001 - as above
+            return None if found is None else found.spec.input_schema
+
+        server.get_tool_input_schema = input_schema_of
         self.manager = StreamableHTTPSessionManager(
-            make_server(engine.name, _executor_of, _exchange_of, questions, tasks),
+            server,
             session_idle_timeout=IDLE_SECONDS,
             max_sessions=None,  # `Sessions` bounds them
         )
@@ -209,9 +218,8 @@ class HttpApplication:
             await trio.lowlevel.checkpoint()
 
         headers = [(_SESSION_ID, session_id.encode("latin-1"))]
-        await self.manager.handle_request(
-            {**scope, "method": "DELETE", "headers": headers}, trio.sleep_forever, discard
-        )
+        nothing = _again({"type": "http.request", "body": b""}, trio.sleep_forever)
+        await self.manager.handle_request({**scope, "method": "DELETE", "headers": headers}, nothing, discard)
 
 
 def _executor_of(context: Context) -> BoundEngine:

@@ -1,0 +1,224 @@
+"""MCP over HTTP and clients that mean no good: garbage, other people's sessions, sessions without end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+import trio
+import trio.testing
+
+import carmy_mcp._http
+from carmy_engine import AgentContext, BearerTokens, Cause
+from carmy_mcp._sessions import FullError, Sessions
+from tests.mcp.http import ACCEPT, MODERN, TOOLS, Caller, calling, is_running, last_record, messages
+from tests.support.http import Answer, Running, front_end, serving
+
+PAGE = "https://app.example"
+
+
+@pytest.fixture(autouse=True, params=["hypercorn", "native"])
+def server(request: pytest.FixtureRequest) -> Iterator[Literal["hypercorn", "native"]]:
+    """The name of the front end."""
+    token = front_end.set(request.param)
+    yield request.param
+    front_end.reset(token)
+
+
+async def post(server: Running, message: object, headers: dict[str, str] | None = None) -> Answer:
+    """Send anything on a connection of its own."""
+    async with server.client() as client:
+        await Caller(client, MODERN).post(message, {**ACCEPT, **(headers or {})})
+        return await client.answer()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"garbage",
+        b"null",
+        b"1",
+        b"[]",
+        b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
+        b'{"jsonrpc":"2.0","id":',
+        b"\xff\xfe",
+        b'{"jsonrpc":"2.0"}',
+        b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":true,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}',
+        b"[" * 100_000,
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\\ud800"}}',
+    ],
+)
+async def test_garbage(bad: bytes) -> None:
+    """What is no message is answered with 400 and one error, in a session or out of it, and nothing is opened for it."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        for headers in ({}, {"mcp-session-id": caller.session or ""}, {"mcp-protocol-version": MODERN}):
+            answer = await post(server, bad, headers)
+            assert answer.status == 400
+            assert answer.json["error"]["code"] in (-32700, -32600, -32602)
+        assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
+
+
+async def test_requests_that_are_not_acceptable() -> None:
+    """Each is refused in the way that tells what is wrong: without a session, with an unknown one, in a version of another
+    world, with another type of content, too large, with HEAD or PUT.
+    """
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    async with serving(*TOOLS) as server:
+        assert (await post(server, ping)).status == 400
+        assert (await post(server, ping, {"mcp-session-id": "made-up"})).status == 404
+        assert (await post(server, ping, {"mcp-protocol-version": "1999-01-01"})).status == 400
+        assert (await post(server, ping, {"content-type": "text/plain", "mcp-protocol-version": MODERN})).status == 400
+        assert (await post(server, b"x" * (1024 * 1024 + 1))).status == 413
+        async with calling(server) as caller:
+            session = {"mcp-session-id": caller.session or ""}
+            assert (await post(server, ping, {**session, "accept": "text/html"})).status == 406
+        for method, status in (("HEAD", 405), ("PUT", 405), ("GET", 400), ("DELETE", 400)):
+            assert (await server.get("/mcp", {"accept": "text/event-stream"}, method)).status == status
+        assert (await server.get("/mcp/more")).status == 404
+
+
+async def test_an_id_twice() -> None:
+    """While a request is handled, another one with its id in the same session is refused, and the first goes on."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        sent = await caller.send("tools/call", name="hold", arguments={})
+        await is_running(server.engine)
+        session = {"mcp-session-id": caller.session or ""}
+        again = await post(server, {"jsonrpc": "2.0", "id": str(sent), "method": "ping"}, session)
+        assert (again.status, again.json["error"]["code"]) == (400, -32600)
+        assert server.engine.statistics().running == 1
+
+
+async def test_names_that_are_not_ours() -> None:
+    """Host, Origin and preflight follow the rules of the other addresses, and pages that are listed can speak MCP."""
+    async with serving(*TOOLS, http={"allowed_origins": [PAGE]}) as server:
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+        assert (await post(server, hello, {"host": "evil.example"})).status == 403
+        assert (await post(server, hello, {"origin": "https://evil.example"})).status == 403
+        asked = {"origin": PAGE, "access-control-request-method": "POST"}
+        preflight = await server.get("/mcp", asked, "OPTIONS")
+        assert preflight.status == 204
+        for name in ("Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name", "Last-Event-ID"):
+            assert name in preflight.headers["access-control-allow-headers"]
+        async with calling(server, headers={"origin": PAGE}) as caller:
+            await caller.send("tools/list")
+            answer = await caller.client.answer()
+            assert "Mcp-Session-Id" in answer.headers["access-control-expose-headers"]
+            assert answer.headers["access-control-allow-origin"] == PAGE
+
+
+async def test_whose_a_session_is() -> None:
+    """Without credentials there is none; another principal's does not exist, and nobody else can end it or take back its calls."""
+    ana, bob = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
+    tokens = BearerTokens({"a": AgentContext(principal="ana"), "b": AgentContext(principal="bob")})
+    async with serving(*TOOLS, authenticator=tokens) as server:
+        refused = await server.get("/mcp")
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        async with calling(server, headers=ana) as caller:
+            sent = await caller.send("tools/call", name="hold", arguments={})
+            await is_running(server.engine)
+            theirs = {**bob, "mcp-session-id": caller.session or ""}
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": sent}}
+            assert (await post(server, cancel, theirs)).status == 404
+            assert (await server.get("/mcp", theirs, "DELETE")).status == 404
+            assert (await post(server, cancel, {"mcp-session-id": caller.session or ""})).status == 401
+            assert server.engine.statistics().running == 1
+        record = await last_record(server.engine)
+        assert (record.principal, record.cause) == ("ana", Cause.DISCONNECT)
+
+
+async def test_sessions_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit the session that has been idle for longest makes room; when all are in use, the next one is refused."""
+    monkeypatch.setattr(carmy_mcp._http, "Sessions", lambda: Sessions(3))
+    async with serving(*TOOLS) as server, calling(server) as busy, calling(server) as idle:
+        await busy.send("tools/call", name="hold", arguments={})
+        await is_running(server.engine)
+        for _ in range(5):
+            async with calling(server) as other:
+                assert other.session is not None
+        assert (await post(server, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, _in(idle))).status == 404
+        assert server.engine.statistics().running == 1
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                await nursery.start(_hold, server)
+            await is_running(server.engine, 3)
+            async with server.client() as client:
+                full = await Caller(client, "2025-11-25").hello()
+            assert (full.status, full.headers["retry-after"]) == (503, "5")
+            assert full.json["error"]["data"]["error"]["code"] == "OVERLOADED"
+            assert (await post(server, {"jsonrpc": "2.0", "id": 9, "method": "ping"}, _in(busy))).status == 200
+            nursery.cancel_scope.cancel()
+
+
+def _in(caller: Caller) -> dict[str, str]:
+    return {"mcp-session-id": caller.session or ""}
+
+
+async def _hold(server: Running, *, task_status: trio.TaskStatus[None]) -> None:
+    async with calling(server) as caller:
+        await caller.send("tools/call", name="hold", arguments={})
+        task_status.started()
+        await trio.sleep_forever()
+
+
+async def test_a_session_that_is_idle_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends by itself, but not while a call runs in it."""
+    monkeypatch.setattr(carmy_mcp._http, "IDLE_SECONDS", 1.0)
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        slept = await caller.call("hold", {"carmy/timeout_ms": 1500})
+        assert slept["_meta"]["carmy/status"] == "timed_out"
+        with trio.fail_after(20):
+            while True:
+                await caller.send("tools/list")
+                if (await caller.client.answer()).status == 404:
+                    break
+                await trio.sleep(1.2)
+
+
+async def test_a_reader_that_is_slow() -> None:
+    """Reports to a client that reads nothing are merged, a call in another session is not held up, and the answer comes."""
+    async with serving(*TOOLS) as server, calling(server) as caller, calling(server) as other:
+        await caller.send("tools/call", {"progressToken": "t"}, name="steps", arguments={"to": 3000})
+        assert (await other.call("echo", text="x" * 500_000))["structuredContent"] == {"result": "x" * 500_000}
+        *reports, last = messages(await caller.client.answer())
+        assert last["result"]["structuredContent"] == {"result": 3000}
+        seen: list[Any] = [report["params"]["progress"] for report in reports]
+        assert seen == sorted(set(seen))
+
+
+async def test_a_reader_that_never_reads() -> None:
+    """It cannot hold the server: at shutdown its call is cancelled and the server ends."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        await caller.send("tools/call", {"progressToken": "t"}, name="steps", arguments={"to": 10**9})
+        await is_running(server.engine)
+        with trio.fail_after(50):
+            await trio.testing.wait_all_tasks_blocked(0.05)  # everything between the tool and the client is full
+            await server.engine.shut_down(0)
+            await server.ended.wait()
+
+
+def test_sessions_are_bounded() -> None:
+    """Room is kept for those that are being opened; the one used least lately goes first; those in use never do."""
+    sessions = Sessions(2)
+    assert sessions.reserve() is None
+    sessions.add("a", ("ana", None))
+    sessions.release()
+    assert sessions.reserve() is None
+    found = sessions.find("a", ("ana", None))
+    assert found is not None
+    with pytest.raises(FullError), sessions.using("a", found):
+        sessions.reserve()
+    sessions.add("b", ("ana", None))
+    sessions.release()
+    assert sessions.find("a", ("bob", None)) is None
+    with sessions.using("a", found):
+        pass
+    assert sessions.reserve() == "b"
+    assert sessions.find("b", ("ana", None)) is None
+    assert len(sessions) == 1
+    assert (found.open, found.running) == (0, {})

@@ -1,0 +1,135 @@
+"""MCP over HTTP as a process: the command, its end, and what starting ``carmy serve`` costs those who do not use it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from carmy_mcp._http import HttpApplication
+from tests.mcp.conftest import COMMAND
+from tests.mcp.http import Caller, calling, echo, messages
+from tests.stdio.conftest import Peer, appears, is_there, peer
+from tests.support.http import Client, serving
+
+_LISTENING = re.compile(rb"mcp listening on http://127\.0\.0\.1:(\d+)/mcp\n")
+
+SCRIPT = """
+import sys, trio, carmy_http
+from carmy_engine import App, Settings
+from tests.mcp.http import calling, echo
+from tests.support.http import Running
+
+async def main():
+    app = App("test", settings=Settings(address="127.0.0.1:0"))
+    app.add(echo)
+    async with app.open() as engine, trio.open_nursery() as nursery:
+        line = await nursery.start(carmy_http.serve, engine)
+        server = Running(engine, int(line.rpartition(":")[2]), line, nursery.cancel_scope, trio.Event())
+        assert (await server.get("/.well-known/agent")).json["mcp_url"] == "/mcp"
+        before = "mcp" in sys.modules
+        async with calling(server) as caller:
+            await caller.call("echo", text="hi")
+        print(before, "mcp" in sys.modules)
+        nursery.cancel_scope.cancel()
+
+trio.run(main)
+"""
+
+
+@asynccontextmanager
+async def serving_process(target: Path, *options: str, **env: str) -> AsyncIterator[tuple[Peer, int]]:
+    """``carmy mcp --http``, and its port."""
+    command = [*COMMAND, str(target), "--http", "--address", "127.0.0.1:0", *options]
+    async with peer(command=command, env=os.environ | env) as found:
+        with trio.fail_after(40):
+            while (match := _LISTENING.search(found.said)) is None:  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.01)
+        yield found, int(match[1])
+
+
+@asynccontextmanager
+async def caller_of(port: int) -> AsyncIterator[Caller]:
+    """A client in a session."""
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    async with stream:
+        caller = Caller(Client(stream), "2025-11-25")
+        await caller.hello()
+        yield caller
+
+
+@pytest.mark.parametrize("server", ["hypercorn", "native"])
+async def test_the_command(noisy: Path, tmp_path: Path, server: str) -> None:
+    """It serves MCP and health alone, says where, and at SIGTERM lets what runs be answered and exits with 0."""
+    marker = tmp_path / "held"
+    async with serving_process(noisy, "--server", server, CARMY_DRAIN_TIMEOUT_SECS="0.2") as (process, port):
+        async with caller_of(port) as caller:
+            assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
+            for path, status in (("/health", 200), ("/ready", 200), ("/.well-known/agent", 404), ("/agent/tools", 404)):
+                await caller.client.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+                assert (await caller.client.answer()).status == status
+            await caller.send("tools/call", name="hold", arguments={"marker": str(marker)})
+            await appears(marker)
+            process.process.send_signal(signal.SIGTERM)
+            (told,) = messages(await caller.client.answer())
+            assert told["result"]["_meta"]["carmy/error"]["code"] == "SHUTTING_DOWN"
+        assert await process.exit_code() == 0
+        assert not is_there(marker)
+
+
+async def test_a_client_that_never_reads_cannot_hold_the_process(noisy: Path) -> None:
+    """With an open stream and an unread answer the process still ends by itself after SIGTERM, with 0."""
+    async with (
+        serving_process(noisy, CARMY_DRAIN_TIMEOUT_SECS="0.2") as (process, port),
+        caller_of(port) as caller,
+        caller_of(port) as deaf,
+    ):
+        headers = f"host: localhost\r\naccept: text/event-stream\r\nmcp-session-id: {caller.session}\r\n"
+        await caller.client.send(f"GET /mcp HTTP/1.1\r\n{headers}\r\n".encode())
+        assert (await caller.client.head())[0] == 200
+        await deaf.send("tools/call", name="echo", arguments={"text": "x" * 900_000})
+        process.process.send_signal(signal.SIGTERM)
+        assert await process.exit_code() == 0
+
+
+def test_what_nobody_asks_for_is_not_imported() -> None:
+    """``carmy serve`` advertises MCP without importing the SDK, which comes with the first request for it."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
+async def test_without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not installed, nothing is advertised and nothing is at the address."""
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "mcp" else there(name, *more))
+    async with serving(echo) as server:
+        assert "mcp_url" not in (await server.get("/.well-known/agent")).json
+        assert (await server.get("/mcp")).status == 404
+
+
+async def test_a_fault_of_what_is_mounted(caplog: pytest.LogCaptureFixture) -> None:
+    """It costs one answer, without its text, and not the connection, let alone the server."""
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("hunter2")
+
+    async with serving(echo) as server, calling(server) as caller:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HttpApplication, "__call__", broken)
+            await caller.send("tools/list")
+            answer = await caller.client.answer()
+        assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+        assert "hunter2" not in json.dumps(answer.json)
+        assert "hunter2" in caplog.text
+        assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
