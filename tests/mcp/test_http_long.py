@@ -160,3 +160,29 @@ async def test_a_server_that_stops_with_tasks() -> None:
             await server.engine.shut_down(0.1)
             await server.ended.wait()
         assert (await last_record(server.engine)).error_code == "SHUTTING_DOWN"
+
+
+class Looking:
+    """Counts how often somebody looks which tools there are."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def check(self, context: AgentContext, spec: object) -> None:
+        """Everybody may."""
+
+    def is_listed(self, context: AgentContext, spec: object) -> bool:
+        self.looks += 1
+        return True
+
+
+async def test_a_call_lists_nothing() -> None:
+    """However many tools there are, a call costs the same: the SDK need not list them to check headers against a schema."""
+    looking, ran = Looking(), Ran()
+    ran.go_on.set()
+    async with serving(*tools_of(ran), policies=[looking]) as server, calling(server, MODERN) as caller:
+        await caller.call("wait", name="x")
+        before = looking.looks
+        for _ in range(3):
+            assert (await caller.call("wait", name="x"))["structuredContent"] == {"name": "x"}
+        assert looking.looks == before
