@@ -15,6 +15,7 @@ from carmy_mcp._sessions import FullError, Sessions
 from tests.mcp.http import ACCEPT, MODERN, TOOLS, Caller, calling, is_running, last_record, messages
 from tests.support.http import Answer, Running, front_end, serving
 
+ANA, BOB = ("ana", None), ("bob", None)
 PAGE = "https://app.example"
 
 
@@ -203,22 +204,35 @@ async def test_a_reader_that_never_reads() -> None:
 
 
 def test_sessions_are_bounded() -> None:
-    """Room is kept for those that are being opened; the one used least lately goes first; those in use never do."""
+    """Room is kept for those that are being opened, and those in use never have to go."""
     sessions = Sessions(2)
-    assert sessions.reserve() is None
-    sessions.add("a", ("ana", None))
-    sessions.release()
-    assert sessions.reserve() is None
-    found = sessions.find("a", ("ana", None))
+    _open(sessions, "a", ANA)
+    assert sessions.reserve(ANA) is None
+    found = sessions.find("a", ANA)
     assert found is not None
-    with pytest.raises(FullError), sessions.using("a", found):
-        sessions.reserve()
-    sessions.add("b", ("ana", None))
+    with sessions.using("a", found), pytest.raises(FullError):
+        sessions.reserve(ANA)
     sessions.release()
-    assert sessions.find("a", ("bob", None)) is None
-    with sessions.using("a", found):
+    assert (found.open, found.running, len(sessions)) == (0, {}, 1)
+    assert sessions.find("a", BOB) is None
+
+
+def test_which_session_makes_room() -> None:
+    """The owner's that was used least lately, and anybody's where the owner has none."""
+    sessions = Sessions(4)
+    for session_id, owner in (("bob", BOB), ("a", ANA), ("b", ANA), ("c", ANA)):
+        _open(sessions, session_id, owner)
+    used = sessions.find("a", ANA)
+    assert used is not None
+    with sessions.using("a", used):
         pass
-    assert sessions.reserve() == "b"
-    assert sessions.find("b", ("ana", None)) is None
-    assert len(sessions) == 1
-    assert (found.open, found.running) == (0, {})
+    assert [_open(sessions, session_id, ANA) for session_id in ("d", "e", "f")] == ["b", "c", "a"]
+    assert _open(sessions, "new", ("eve", None)) == "bob"
+    assert sessions.find("bob", BOB) is None
+
+
+def _open(sessions: Sessions, session_id: str, owner: tuple[str, None]) -> str | None:
+    oldest = sessions.reserve(owner)
+    sessions.add(session_id, owner)
+    sessions.release()
+    return oldest

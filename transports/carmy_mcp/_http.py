@@ -134,7 +134,7 @@ class HttpApplication:
         """Let a session be opened, whatever has become of the one that the client has had before."""
         scope["headers"] = [(name, value) for name, value in scope["headers"] if name != _SESSION_ID]
         try:
-            oldest = self._sessions.reserve()
+            oldest = self._sessions.reserve(owner)
         except FullError:
             error = AgentError.standard(
                 "OVERLOADED", "every session of this server is in use", retry_after=FULL_RETRY_SECONDS

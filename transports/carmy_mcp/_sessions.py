@@ -55,20 +55,22 @@ class Sessions:
         session = self._sessions.get(session_id)
         return session if session is not None and session.owner == owner else None
 
-    def reserve(self) -> str | None:
+    def reserve(self, owner: Owner) -> str | None:
         """Make sure that one more can be opened; `add` or `release` has to follow.
 
         Returns:
-            The session that has to go first: the one that has been idle for longest. None when none has to.
+            The session that has to go first, None when none has to: the owner's that has been idle for longest, so that who
+            opens many ends none of the others', and anybody's where the owner has none.
 
         Raises:
             FullError: All of them are in use.
         """
         oldest = None
         if len(self._sessions) + self._opening >= self._most:
-            oldest = next((id_ for id_, session in self._sessions.items() if not session.open), None)
-            if oldest is None:
+            idle = [(id_, session.owner == owner) for id_, session in self._sessions.items() if not session.open]
+            if not idle:
                 raise FullError
+            oldest = next((id_ for id_, own in idle if own), idle[0][0])
             del self._sessions[oldest]
         self._opening += 1
         return oldest
