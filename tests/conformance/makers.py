@@ -6,11 +6,13 @@ To add a transport, write a maker and enter it below. What costs a process to op
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from carmy_engine.abc import Executor
 from carmy_engine.testing import SCRIPTED_TOOLS, MakeExecutor, Stage, compile_scripted
 from carmy_engine.testing.tools import MAX_WAITING
 from carmy_http import open_http
+from carmy_mcp import open_mcp
+from carmy_mcp._serving import serve_http
 from carmy_stdio import open_stdio
 from carmy_websocket import open_websocket
 from tests.support import http_client as http_support
@@ -79,6 +83,25 @@ async def stdio() -> AsyncIterator[Executor]:
 
 
 @asynccontextmanager
+async def mcp() -> AsyncIterator[Executor]:
+    """The client of a child process that speaks MCP."""
+    directories = os.pathsep.join(path for path in sys.path if path)
+    async with open_mcp(command(SCRIPTED, "mcp"), env={"PYTHONPATH": directories}, trusted=True) as client:
+        yield client
+
+
+@asynccontextmanager
+async def mcp_http() -> AsyncIterator[Executor]:
+    """The client of an MCP server over HTTP."""
+    app = App("scripted", settings=Settings(address="127.0.0.1:0")).add(*SCRIPTED_TOOLS).state(Stage())
+    async with app.open() as engine, trio.open_nursery() as nursery:
+        line: str = await nursery.start(partial(serve_http, engine))
+        async with open_mcp(line.rpartition(" ")[2], trusted=True) as client:
+            yield client
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def gateway() -> AsyncIterator[Executor]:
     """An engine whose tools are all those of another one."""
     async with App("scripted").add(*SCRIPTED_TOOLS).state(Stage()).open() as engine, gateway_to(engine) as found:
@@ -118,13 +141,13 @@ async def _serve(engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
     await carmy_websocket.serve(engine, task_status=task_status)
 
 
-def command(program: str) -> list[str]:
-    """The command that serves a program over stdio."""
+def command(program: str, transport: str = "stdio") -> list[str]:
+    """The command that serves a program to the process that starts it."""
     directory = tempfile.mkdtemp(prefix="carmy-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     path = Path(directory, "scripted.py")
     path.write_text(program)
-    return [sys.executable, "-c", "from carmy_engine.cli import main; main()", "stdio", str(path)]
+    return [sys.executable, "-c", "from carmy_engine.cli import main; main()", transport, str(path)]
 
 
 class Transport(NamedTuple):
@@ -146,6 +169,23 @@ _GATEWAY = {
     " a thread runs on there is no part of the answer",
 }
 
+_NO_PARTS = "the protocol has no messages for parts of a result"
+_NO_WAITING = "the protocol does not say that a call waits for its turn, which this check has to know"
+_LATE_ID = "the execution's id comes with the answer; the events before it have one of the client's"
+
+_MCP = {
+    "E-401": _LATE_ID,
+    "E-406": _NO_PARTS,
+    "E-407": _NO_PARTS,
+    "E-408": _NO_WAITING,
+    "E-409": "the protocol does not say that a tool has begun: it is told with the first report, or with the answer",
+    "E-412": _LATE_ID,
+    "E-414": _NO_PARTS,
+    "E-605": _NO_WAITING,
+    "E-703": _NO_WAITING,
+    "E-704": _NO_WAITING,
+}
+
 TRANSPORTS: dict[str, Transport] = {
     "in_process": Transport(in_process),
     "bound": Transport(bound),
@@ -153,6 +193,8 @@ TRANSPORTS: dict[str, Transport] = {
     "http": Transport(http),
     "websocket": Transport(websocket),
     "stdio": Transport(stdio, shared=True),
+    "mcp": Transport(mcp, shared=True, departs=_MCP),
+    "mcp_http": Transport(mcp_http, departs=_MCP),
     "gateway": Transport(gateway, departs=_GATEWAY),
     "gateway_stdio": Transport(gateway_stdio, shared=True, departs=_GATEWAY),
     "two_hops": Transport(two_hops, departs=_GATEWAY),

@@ -33,7 +33,7 @@ IDLE_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one answer. The largest outputs that tools are allowed by default have an eighth of it."""
 
-_NOT_SENT = (
+NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
     httpx2.LocalProtocolError,
@@ -41,10 +41,20 @@ _NOT_SENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
+"""Failures that come before anything of a request was sent."""
 
 
 def connections(base: str, token: str | None) -> httpx2.AsyncClient:
     """The connections to a server; none is opened yet. The caller closes them.
+
+    Raises:
+        ConfigurationError: The token is malformed.
+    """
+    return httpx2.AsyncClient(transport=transport_to(base), headers=headers_with(token), trust_env=False)
+
+
+def headers_with(token: str | None) -> dict[str, str]:
+    """The headers of every request.
 
     Raises:
         ConfigurationError: The token is malformed.
@@ -54,7 +64,12 @@ def connections(base: str, token: str | None) -> httpx2.AsyncClient:
         if not token or token.split() != [token] or not token.isascii():
             raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
         headers["authorization"] = f"Bearer {token}"
-    transport = httpx2.AsyncHTTPTransport(
+    return headers
+
+
+def transport_to(base: str) -> httpx2.AsyncHTTPTransport:
+    """The connections to a server, below the client that uses them."""
+    return httpx2.AsyncHTTPTransport(
         verify=base.startswith("https"),  # without TLS, loading certificates would take longer than many calls
         limits=httpx2.Limits(
             max_connections=MAX_CONNECTIONS,
@@ -63,7 +78,6 @@ def connections(base: str, token: str | None) -> httpx2.AsyncClient:
         ),
         socket_options=_keep_alive(),
     )
-    return httpx2.AsyncClient(transport=transport, headers=headers, trust_env=False)
 
 
 def _keep_alive() -> list[tuple[int, int, int]]:
@@ -107,8 +121,8 @@ async def send(
         with trio.move_on_after(seconds):  # interim answers without end are no silence
             return await http.send(request, stream=True)
         raise Lost(Failure.LOST, f"there was no answer within {seconds:g} seconds")
-    except _NOT_SENT as error:
-        raise Lost(Failure.NOT_SENT, f"cannot connect ({_reason(error)})") from error
+    except NOT_SENT as error:
+        raise Lost(Failure.NOT_SENT, f"cannot connect ({reason_of(error)})") from error
     except httpx2.TransportError as error:
         raise _broken(error) from error
 
@@ -150,8 +164,9 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[by
 
 
 def _broken(error: httpx2.TransportError) -> Lost:
-    return Lost(Failure.LOST, f"the connection was lost ({_reason(error)})")
+    return Lost(Failure.LOST, f"the connection was lost ({reason_of(error)})")
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why, for a message."""
     return str(error) or type(error).__name__

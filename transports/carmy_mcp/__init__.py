@@ -1,13 +1,16 @@
-"""The tools of an application for every client of the Model Context Protocol.
+"""The tools of an application for every client of the Model Context Protocol, and the tools of every server of it.
 
 - `serve`: the transport, as the command ``carmy mcp`` runs it, over standard input and output.
 - `mount`: the same at the address ``/mcp`` of ``carmy serve``; `_serving` is ``carmy mcp --http``.
+- `open_mcp`: an executor in front of any MCP server.
 
 Built on the official SDK's low-level server, which negotiates the version and knows the shapes of the messages. Inside:
 `_listing` and `_results` say what a catalog and a result look like there, `_exchange` is one request on its way,
 `_server` maps the SDK's handlers to an executor, `_messages` reads and writes JSON-RPC, `_connection` drives one
 connection so that no accepted call loses its answer, and `_stdio` brings the descriptors. `_http` stands before the SDK's
-sessions over HTTP, `_sessions` bounds them, and `_mount` is what imports none of that before it is needed.
+sessions over HTTP, `_sessions` bounds them, and `_mount` is what imports none of that before it is needed. `_client` is the
+other end, on the SDK's client: `_client_tools`, `_client_calls` and `_client_results` say what a listing, a call and an answer
+mean here, `_client_link` what `_client_stdio` and `_client_http` have in common.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from ._mount import mount
 
 if TYPE_CHECKING:
+    from ._client import open_mcp
     from ._stdio import serve
 
-__all__ = ["mount", "serve"]
+__all__ = ["mount", "open_mcp", "serve"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +32,8 @@ def __getattr__(name: str) -> Any:
         from ._stdio import serve  # noqa: PLC0415 - see above
 
         return serve
+    if name == "open_mcp":
+        from ._client import open_mcp  # noqa: PLC0415 - see above
+
+        return open_mcp
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

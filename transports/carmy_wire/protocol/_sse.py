@@ -48,6 +48,11 @@ class EventReader:
         self.comments = 0
         """Comments so far: a server that sends them lives, but they extend no deadline."""
 
+    @property
+    def last_id(self) -> str:
+        """The last id that the stream has set, by an event without data as well; empty before."""
+        return self._id
+
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Take bytes; give the events that they complete.
 
