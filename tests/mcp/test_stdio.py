@@ -105,6 +105,24 @@ async def test_garbage(noisy: Path) -> None:
         assert await ask(found, request("last", "ping")) == {"jsonrpc": "2.0", "id": "last", "result": {}}
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'"name":"echo","name":"fail","arguments":{"text":"x"}',
+        b'"name":"echo","arguments":{"text":"x"},"\\u0061rguments":{"text":"y"}',
+        b'"name":"echo","arguments":{"text":"x"},"_meta":{"carmy/request_id":"a","carmy/request_id":"b"}',
+    ],
+)
+async def test_members_that_are_there_twice(noisy: Path, params: bytes) -> None:
+    """Are refused, whichever would count; a name that is a value as well is none of them."""
+    async with session(noisy) as found:
+        await found.send_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{' + params + b"}}\n")
+        refused = await found.receive()
+        assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+        assert "twice" in refused["error"]["message"]
+        assert (await ask(found, call(2, "echo", text="name")))["result"]["structuredContent"] == {"result": "name"}
+
+
 async def test_an_id_twice(noisy: Path, tmp_path: Path) -> None:
     """While a request is handled, another one with its id is refused without an id, and the first goes on."""
     async with session(noisy) as found:

@@ -73,11 +73,7 @@ def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
     try:
         check_json(data)
         found: _Message = decode(data, decoder=_message)
-        if data.count(b'"id"') > 1 or data.count(b'"method"') > 1 or data.count(b'"params"') > 1 or b"\\u" in data:
-            # Only then can a member be there twice: an escape may spell a name, and a second name may be a value.
-            twice = duplicate_key(data)
-            if twice is not None:
-                raise invalid_request(f"the member '{twice}' is there twice")
+        _check_once(data, b'"id"', b'"method"', b'"params"')
         return _understood(found)
     except AgentError as error:
         raise MessageError(error_reply(_read_id(data), _code_for(data), error)) from None
@@ -108,11 +104,34 @@ def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
     raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
 
 
+def _check_once(data: bytes, *names: bytes) -> None:
+    """Refuse a member that is there twice: somebody between us and the client may have looked at the other one.
+
+    Args:
+        data: A JSON object.
+        names: Of those that matter, as they are written.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+    """
+    # Only then can there be one: an escape may spell a name, and a second name may be a value.
+    if b"\\u" in data or any(data.count(name) > 1 for name in names):
+        twice = duplicate_key(data)
+        if twice is not None:
+            raise invalid_request(f"the member '{twice}' is there twice")
+
+
 def _read_params(method: str, params: msgspec.Raw, exchange: Exchange) -> dict[str, Any]:
-    raw: dict[str, msgspec.Raw] = decode(bytes(params), decoder=_params)
-    if method == "tools/call" and "arguments" in raw:
-        # A copy: the other would keep the whole message.
-        exchange.arguments = raw.pop("arguments").copy()
+    data = bytes(params)
+    raw: dict[str, msgspec.Raw] = decode(data, decoder=_params)
+    if method == "tools/call":
+        _check_once(data, b'"name"', b'"arguments"', b'"_meta"')
+        meta = bytes(raw.get("_meta", b""))
+        if meta[:1] == b"{":
+            _check_once(meta, b'"carmy/request_id"', b'"carmy/timeout_ms"', b'"progressToken"')
+        if "arguments" in raw:
+            # A copy: the other would keep the whole message.
+            exchange.arguments = raw.pop("arguments").copy()
     values = {name: msgspec.json.decode(value) for name, value in raw.items()}
     if exchange.arguments is not None:
         values["arguments"] = _NO_ARGUMENTS
