@@ -153,9 +153,10 @@ async def connected(
     bound: dict[str, Any] | None = None,
     drain_seconds: float = 10,
     promote_after: float = 2,
+    app: App | None = None,
 ) -> AsyncIterator[Client]:
     """A client that has been greeted, and the server that it talks to."""
-    async with app_of(ran).open() as engine, trio.open_nursery() as nursery:
+    async with (app or app_of(ran)).open() as engine, trio.open_nursery() as nursery:
         to_server, from_client = trio.open_memory_channel[bytes](0)
         to_client, from_server = trio.open_memory_channel[bytes](0)
         client = Client(End(from_server, to_server), engine, capabilities or {}, version)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import jsonschema
 import pytest
+from mcp import types
 
-from carmy_engine import Catalog, Confirmation, Effect, PublicSpec
+from carmy_engine import App, Catalog, Confirmation, Effect, PublicSpec, RequireToolPermission
 from carmy_mcp._listing import PAGE_TOOLS, StaleCursorError, page_of
+from tests.mcp.inside import MODERN, Ran, code, connected
 
 NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
 
@@ -71,3 +73,29 @@ def test_objects_stay_as_they_are() -> None:
 def test_a_schema_that_cannot_be_moved() -> None:
     """One that refers to its own root has no place in another, so none is listed."""
     assert listed({"type": "array", "items": {"$ref": "#"}}) is None
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", MODERN])
+async def test_a_caller_lists_what_it_may_call(version: str) -> None:
+    """Page by page, in order, and nothing else; what is not listed cannot be called, and a made-up cursor is refused."""
+    app = App("many").policy(RequireToolPermission())
+    names = [f"t{number:04}" for number in range(PAGE_TOOLS + 10)]
+
+    def declare(name: str) -> None:
+        @app.tool(effect="none", name=name)
+        async def nothing() -> None:
+            """Do nothing."""
+
+    for name in names:
+        declare(name)
+    bound = {"permissions": {f"tool:{name}" for name in names if name != "t0003"}}
+    async with connected(Ran(), app=app, version=version, bound=bound) as client:
+        first = await client.outcome("tools/list")
+        assert len(first["tools"]) == PAGE_TOOLS
+        second = await client.outcome("tools/list", cursor=first["nextCursor"])
+        assert "nextCursor" not in second
+        listed = [tool["name"] for tool in first["tools"] + second["tools"]]
+        assert listed == [name for name in names if name != "t0003"]
+        assert code(await client.result("t0003", {})) == "FORBIDDEN"
+        assert code(await client.result("t0004", {})) == "ok"
+        assert (await client.outcome("tools/list", cursor="x"))["code"] == types.INVALID_PARAMS
