@@ -78,8 +78,8 @@ def request_id_of(call: ModelCall, *, thread_id: str | None, run_id: str | None,
 
 
 def request_of(call: ModelCall, request_id: str) -> ExecutionRequest:
-    """The request that a call stands for."""
-    return ExecutionRequest(tool=call.tool, arguments=call.arguments, request_id=request_id)
+    """The request that a call stands for. A turn that is run again while it runs waits for its end: it wants the answer."""
+    return ExecutionRequest(tool=call.tool, arguments=call.arguments, request_id=request_id, on_running="wait")
 
 
 async def run_side_by_side(

@@ -55,6 +55,26 @@ async def test_a_tool_reads_the_run_from_its_context() -> None:
     assert RUN.services == {"ledger": [result.execution_id]}
 
 
+async def test_outside_a_run_there_is_nothing_to_read() -> None:
+    """Called without a run, a tool finds every field of it empty."""
+
+    @tool(effect="none", register=False)
+    async def look(ctx: AgentContext) -> list[Any]:
+        """Look."""
+        return [
+            ctx.thread_id,
+            ctx.run_id,
+            ctx.node_path,
+            ctx.attempt,
+            ctx.caller_id,
+            {**ctx.metadata},
+            {**ctx.services},
+        ]
+
+    async with App("shop").add(look).open() as engine:
+        assert await engine.call(look) == [None, None, None, None, None, {}, {}]
+
+
 async def test_records_carry_the_run() -> None:
     """The audit record of a call, and of a refusal, has the ids of the run, and neither its metadata nor its services."""
     async with App("shop").add(whoami).open() as engine:

@@ -116,6 +116,38 @@ async def test_the_identity_is_that_of_the_engines_own() -> None:
     assert stock == {"AB-12": 4}
 
 
+@pytest.mark.parametrize("way", ["engine", "websocket"])
+async def test_a_turn_that_is_run_twice_at_once_has_one_effect(way: str) -> None:
+    """Run again while it still runs, a turn waits for the end of the first, and both get its answer."""
+    began, go_on = trio.Event(), trio.Event()
+    effects: list[int] = []
+    answers: list[tuple[Any, bool]] = []
+
+    @tool(effect="write", parallel_safe=True, register=False)
+    async def act(number: int) -> int:
+        """Act once."""
+        began.set()
+        await go_on.wait()
+        effects.append(number)
+        return number
+
+    calls = [ModelCall(tool="act", arguments={"number": 7}, call_id="call_1")]
+    async with shop(way, act) as (engine, executor), trio.open_nursery() as nursery:
+
+        async def run() -> None:
+            (found,) = await run_calls(executor, calls, run=RUN)
+            answers.append((found.result.unwrap(), found.result.replayed))
+
+        nursery.start_soon(run)
+        await began.wait()
+        nursery.start_soon(run)
+        while engine.statistics().running < 2:
+            await trio.lowlevel.checkpoint()
+        go_on.set()
+    assert effects == [7]
+    assert sorted(answers) == [(7, False), (7, True)]
+
+
 async def test_the_models_order_is_kept_far_away() -> None:
     """Calls to one tool that takes turns run in the order of the model, also through a client."""
     order: list[int] = []
