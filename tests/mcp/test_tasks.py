@@ -249,6 +249,38 @@ async def test_the_end_of_input(autojump_clock: Clock) -> None:
         assert record.error_code == "SHUTTING_DOWN"
 
 
+async def test_calls_that_were_accepted_before_the_end_of_input(autojump_clock: Clock) -> None:
+    """They are answered with their results, however long they take: nobody could ask for a task any more."""
+    ran = Ran()
+    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN, drain_seconds=30) as client:
+        sent = {await client.call("wait", {"name": str(number)}): str(number) for number in range(20)}
+        await client.end()
+        await trio.sleep(10)
+        ran.go_on.set()
+        answers = [await client.receive() for _ in sent]
+        assert {answer["id"]: answer["result"]["structuredContent"]["name"] for answer in answers} == sent
+        with pytest.raises(trio.EndOfChannel):
+            await client.receive()
+
+
+@pytest.mark.parametrize("promote_after", [1000, 0.001])
+async def test_three_hundred_rounds_of_call_and_cancel(promote_after: float) -> None:
+    """Calls that are cancelled, before they are tasks or as tasks, leave nothing behind, and the next one is answered."""
+    ran = Ran()
+    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN, promote_after=promote_after) as client:
+        for _ in range(300):
+            sent = await client.call("wait", {"name": "x"})
+            if promote_after == 1000:
+                await client.cancel(sent)
+            else:
+                task = (await client.receive())["result"]
+                assert (await client.outcome("tasks/cancel", taskId=task["taskId"]))["resultType"] == "complete"
+        assert "capabilities" in await client.outcome("server/discover")
+        with trio.fail_after(20):
+            await client.engine.wait_idle()
+        assert len(ran.ended) == len(ran.names)
+
+
 # Real processes.
 
 

@@ -159,7 +159,8 @@ class Tasks:
         try:
             with trio.move_on_after(self._promote_after):
                 await task.over.wait()
-            if not task.over.is_set() and self._has_room():
+            # Who says nothing any more cannot come to ask for it either.
+            if not task.over.is_set() and not exchange.deaf.is_set() and self._has_room():
                 exchange.outlives = True
                 self._running[task.id] = task
                 return {**task.state(), "resultType": "task"}
