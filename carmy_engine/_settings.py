@@ -102,10 +102,13 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     confirm: Asking = "ask"
+        sessions: Over HTTP, sessions for the versions that have them. False where the requests of one client may reach
+            different processes, such as behind a balancer.
     promote_after_secs: SecondsOrNone = 2.0
 
 
 class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sessions: Flag = True
     """The table ``[store]``.
 
     Attributes:

@@ -66,6 +66,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "http.mcp": "false",
         "mcp.confirm": "refuse",
         "mcp.promote_after_secs": "0",
+        "mcp.sessions": "no",
         "store.url": "memory:",
         "store.retention_days": "0.5",
         "store.durability": "normal",
@@ -94,7 +95,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
             allowed_origins=("https://a.example",),
             mcp=False,
         ),
-        mcp=McpSettings(confirm="refuse", promote_after_secs=0),
+        mcp=McpSettings(confirm="refuse", promote_after_secs=0, sessions=False),
         store=StoreSettings(retention_days=0.5, durability="normal", audit_days=1),
     )
 

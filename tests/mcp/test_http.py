@@ -15,8 +15,10 @@ from mcp.client.client import Client
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from carmy_engine import Cause
-from tests.mcp.http import MODERN, TOOLS, calling, is_running, last_record, messages, reaches
+from carmy_engine import Cause, McpSettings
+
+from tests.mcp.conftest import HELLO
+from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
 from tests.support.http import front_end, serving
 
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN]
@@ -205,6 +207,32 @@ async def test_the_stream_of_what_the_server_has_to_say() -> None:
 
 def _lines(headers: dict[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+@pytest.mark.parametrize("settings", [{"mcp": McpSettings(sessions=False)}, {"reuse_port": True}])
+async def test_without_sessions(settings: dict[str, Any]) -> None:
+    """Where requests may reach different processes, each stands alone in every version, needs no other one before it, and is
+    given up by closing it.
+    """
+    async with serving(*TOOLS, settings=settings) as server:
+        for version in VERSIONS:
+            async with server.client() as client:
+                caller = Caller(client, version)
+                if version != MODERN:
+                    hello = await caller.ask("initialize", **{**HELLO[0]["params"], "protocolVersion": version})
+                    assert hello["result"]["protocolVersion"] == version
+                caller.headers["mcp-session-id"] = "of-another-process"
+                assert len((await caller.ask("tools/list"))["result"]["tools"]) == len(TOOLS)
+                await caller.send("tools/call", {"progressToken": 1}, name="steps", arguments={})
+                *reports, last = messages(await caller.client.answer())
+                assert (len(reports) > 0, last["result"]["structuredContent"]) == (True, {"result": 3})
+                await caller.send("tools/call", name="hold", arguments={})
+                await is_running(server.engine)
+            await is_running(server.engine, 0)
+            assert server.engine.audit.newest()[0].cause is Cause.DISCONNECT
+        for method in ("GET", "DELETE"):
+            answer = await server.get("/mcp", {"accept": "text/event-stream"}, method)
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
 async def test_draining() -> None:

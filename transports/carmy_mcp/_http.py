@@ -81,6 +81,8 @@ class HttpApplication:
         self._stopping = engine.stopping
         self._nursery = nursery
         self._sessions = Sessions()
+        settings = engine.settings
+        self._alone = not settings.mcp.sessions or settings.reuse_port
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
         after = engine.settings.mcp.promote_after_secs
         tasks = Tasks(nursery, after) if after else None
@@ -95,6 +97,7 @@ class HttpApplication:
         server.get_tool_input_schema = input_schema_of
         self.manager = StreamableHTTPSessionManager(
             server,
+            stateless=self._alone,
             session_idle_timeout=IDLE_SECONDS,
             max_sessions=None,  # `Sessions` bounds them
         )
@@ -117,11 +120,14 @@ class HttpApplication:
         version = _first(scope["headers"], _VERSION)
         modern = version is not None and version not in _HANDSHAKE_VERSIONS
         # Where there are no sessions, a request is given up by closing it; else there is a message for that.
-        executor = caller.bind(transport="mcp", gone=Cause.DISCONNECT if modern else Cause.CALLER)
+        alone = modern or self._alone
+        executor = caller.bind(transport="mcp", gone=Cause.DISCONNECT if alone else Cause.CALLER)
         scope["extensions"] |= {CALLER: executor, _EXCHANGE: exchange}
         try:
-            if modern:
-                await self.manager.handle_request(scope, receive, send)
+            if alone and not modern and scope["method"] != "POST":
+                await _refuse(send, 405, _no_sessions(), [(b"allow", b"POST")])
+            elif alone:
+                await self.manager.handle_request(scope, receive, send if modern else _escaping(send))
             elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
                 await self._open(scope, receive, send, owner_of(caller.context))
             else:
@@ -220,6 +226,10 @@ class HttpApplication:
         headers = [(_SESSION_ID, session_id.encode("latin-1"))]
         nothing = _again({"type": "http.request", "body": b""}, trio.sleep_forever)
         await self.manager.handle_request({**scope, "method": "DELETE", "headers": headers}, nothing, discard)
+
+
+def _no_sessions() -> AgentError:
+    return AgentError.standard("METHOD_NOT_ALLOWED", "there are no sessions here; this address answers to POST only")
 
 
 def _executor_of(context: Context) -> BoundEngine:
