@@ -99,16 +99,16 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         confirm: ``ask``: the person behind a client is asked about calls that need a confirmation; ``refuse``: nobody is.
         promote_after_secs: How long a client that knows tasks waits for an answer before its call becomes one; 0 for ever.
+        sessions: Over HTTP, sessions for the versions that have them. False where the requests of one client may reach
+            different processes, such as behind a balancer.
     """
 
     confirm: Asking = "ask"
-        sessions: Over HTTP, sessions for the versions that have them. False where the requests of one client may reach
-            different processes, such as behind a balancer.
     promote_after_secs: SecondsOrNone = 2.0
+    sessions: Flag = True
 
 
 class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    sessions: Flag = True
     """The table ``[store]``.
 
     Attributes:
