@@ -6,7 +6,8 @@
 
 Built on the official SDK's low-level server, which negotiates the version and knows the shapes of the messages. Inside:
 `_listing` and `_results` say what a catalog and a result look like there, `_exchange` is one request on its way,
-`_server` maps the SDK's handlers to an executor, `_messages` reads and writes JSON-RPC, `_connection` drives one
+`_server` maps the SDK's handlers to an executor, `_confirm` asks the person behind a client, `_tasks` keeps what takes long,
+`_messages` reads and writes JSON-RPC, `_connection` drives one
 connection so that no accepted call loses its answer, and `_stdio` brings the descriptors. `_http` stands before the SDK's
 sessions over HTTP, `_sessions` bounds them, and `_mount` is what imports none of that before it is needed. `_client` is the
 other end, on the SDK's client: `_client_tools`, `_client_calls` and `_client_results` say what a listing, a call and an answer
