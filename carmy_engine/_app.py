@@ -199,6 +199,11 @@ class App:
         """The store object that `store` was given; None when there is a URL, ``settings.store.url``."""
         return self._store
 
+    @property
+    def authenticator(self) -> abc.Authenticator | None:
+        """What `authenticate` was given; None while all callers are anonymous."""
+        return self._authenticator
+
     def authenticate(self, authenticator: abc.Authenticator) -> Self:
         """Let `authenticator` turn credentials into trusted context; without one, all callers are anonymous.
 

@@ -41,13 +41,16 @@ class Transport(Protocol):
         ...
 
 
-async def serve(engine: Engine, transport: Transport, *, announce: Callable[[str], None]) -> None:
+async def serve(
+    engine: Engine, transport: Transport, *, announce: Callable[[str], None], patient: bool = False
+) -> None:
     """Serve until the transport returns or a signal has been obeyed. Returns with the engine shut down.
 
     Args:
         engine: An open engine.
         transport: What serves it.
         announce: Gets one line once the transport is listening, and one when draining begins.
+        patient: See `stop_signals`.
 
     Raises:
         OSError: The transport cannot listen.
@@ -55,7 +58,7 @@ async def serve(engine: Engine, transport: Transport, *, announce: Callable[[str
     """
     stop = trio.Event()
     limit = engine.settings.drain_timeout_secs + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS
-    with hard_limit(limit) as stopping, stop_signals(stop.set, stopping):
+    with hard_limit(limit) as stopping, stop_signals(stop.set, stopping, patient=patient):
         async with trio.open_nursery() as nursery:
             serving = trio.CancelScope()
             nursery.start_soon(_drain_after, stop, engine, serving, announce)
@@ -112,10 +115,17 @@ def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
 
 
 @contextlib.contextmanager
-def stop_signals(on_first: Callable[[], object], stopping: Callable[[int], object] | None = None) -> Iterator[None]:
+def stop_signals(
+    on_first: Callable[[], object],
+    stopping: Callable[[int], object] | None = None,
+    *,
+    patient: bool = False,
+) -> Iterator[None]:
     """Call `on_first` in the trio thread when the first stop signal arrives; end the process at the second.
 
     The handler also calls `stopping` with the first signal's number, at once and whatever the event loop does.
+    If `patient`, later signals are ignored, and all signals from the end of the block on: somebody else sees to it that the
+    process ends.
 
     The handlers run between any two byte codes of the main thread, so the second signal works even while a tool holds
     the event loop. Outside the main thread signals cannot be handled, and nothing is done.
@@ -130,7 +140,9 @@ def stop_signals(on_first: Callable[[], object], stopping: Callable[[int], objec
         nonlocal received
         received += 1
         if received > 1:
-            end_at_once(number)
+            if not patient:
+                end_at_once(number)
+            return
         if stopping is not None:
             stopping(number)
         with contextlib.suppress(trio.RunFinishedError):
@@ -141,17 +153,22 @@ def stop_signals(on_first: Callable[[], object], stopping: Callable[[int], objec
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if patient else handler)
 
 
 def end_at_once(number: int) -> None:
     """End this process and everything it started, without any clean-up. Does not return."""
     try:
-        for pid in descendants(os.getpid()):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                os.kill(pid, signal.SIGKILL)
+        kill_descendants(os.getpid())
     finally:
         os._exit(128 + number)
+
+
+def kill_descendants(ancestor: int) -> None:
+    """Kill everything that a process has started."""
+    for pid in descendants(ancestor):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            os.kill(pid, signal.SIGKILL)
 
 
 def descendants(ancestor: int) -> list[int]:

@@ -25,6 +25,7 @@ Flag = Annotated[bool, Meta(description="true or false")]
 Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
 Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
 Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
+Processes = Annotated[int, Meta(ge=1, le=256, description="a whole number, 1 to 256")]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
 Asking = Annotated[Literal["ask", "refuse"], Meta(description="ask or refuse")]
 Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
@@ -74,6 +75,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         server: The front end: ``hypercorn`` or ``native``.
+        processes: Of the command ``serve``; each has an engine of its own.
         header_timeout_secs: From the connection's start, or a later request's first byte, to the end of the request's head.
         body_timeout_secs: For a whole request body.
         max_connections: Connections beyond this wait in the kernel's backlog.
@@ -84,6 +86,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     server: Server = "hypercorn"
+    processes: Processes = 1
     header_timeout_secs: Seconds = 10.0
     body_timeout_secs: Seconds = 30.0
     max_connections: Count = 4096

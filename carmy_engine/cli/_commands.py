@@ -26,19 +26,23 @@ from .._settings import Settings
 from .._version import __version__
 from ..codec import answer_body, check_json, decode
 from ..errors import AgentError, CarmyError, ConfigurationError
-from . import _remote
+from . import _remote, _worker
 from ._books import Books
 from ._executions import Executions
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._stdout import claimed_stdout
+from ._supervisor import supervise
 from ._target import is_target, load_app, refuse_nested_run
 
 T = TypeVar("T")
 
 Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app. Default: 'app' of carmy.toml.")]
-Address = Annotated[str | None, Parameter(help="Where to listen: HOST:PORT (port 0 picks a free one), unix:PATH or fd://N.")]
+Address = Annotated[
+    str | None, Parameter(help="Where to listen: HOST:PORT (port 0 picks a free one), unix:PATH or fd://N.")
+]
 Server = Annotated[Literal["hypercorn", "native"] | None, Parameter(help="The HTTP front end.")]
 Http = Annotated[bool, Parameter(negative="", help="Over HTTP, at /mcp, instead of standard input and output.")]
+Processes = Annotated[int | None, Parameter(help="How many processes serve; each has an engine of its own.")]
 Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]
 Words = Annotated[
     str,
@@ -129,16 +133,23 @@ class _Commands:
         self._app = app
 
     def serve(
-        self, target: Target = None, /, *, address: Address = None, server: Server = None, dev: Dev = False
+        self,
+        target: Target = None,
+        /,
+        *,
+        address: Address = None,
+        server: Server = None,
+        processes: Processes = None,
+        dev: Dev = False,
     ) -> int:
         """Serve over HTTP."""
-        return self._serve("http", target, address=address, server=server, dev=dev)
+        return self._serve("http", target, address=address, server=server, processes=processes, dev=dev)
 
     def transport(self, name: str) -> Callable[..., int]:
         """The command that serves through another transport."""
 
         def command(target: Target = None, /, *, address: Address = None, dev: Dev = False) -> int:
-            return self._serve(name, target, address=address, server=None, dev=dev)
+            return self._serve(name, target, address=address, dev=dev)
 
         def either(
             target: Target = None,
@@ -225,8 +236,19 @@ class _Commands:
     def _load(self, target: str | None) -> App:
         return load_app(target) if self._app is None else self._app
 
-    def _serve(self, name: str, target: str | None, *, address: str | None, server: str | None, dev: bool) -> int:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    def _serve(
+        self,
+        name: str,
+        target: str | None,
+        *,
+        address: str | None,
+        dev: bool,
+        server: str | None = None,
+        processes: int | None = None,
+    ) -> int:
+        worker = _worker.inherited()
+        who = "" if worker is None else "%(process)d "
+        logging.basicConfig(format=f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s")
         with contextlib.ExitStack() as claimed:
             transport: _life.Transport = _plugins.find(_plugins.TRANSPORTS, name)
             if (prepare := getattr(transport, "prepare", None)) is not None:
@@ -234,10 +256,12 @@ class _Commands:
             else:
                 claimed.enter_context(claimed_stdout())
             app = self._load(target)
-            settings = _changed(app.settings, address=address, server=server, dev=dev)
+            settings = _changed(app.settings, address=address, server=server, processes=processes, dev=dev)
             if name not in _LEAVE_STDOUT_ALONE:
                 claimed.close()
-            return _serve(name, transport, app, settings)
+            if worker is None and name == "http" and settings.http.processes > 1:
+                return _supervise(transport, app, settings)
+            return _serve(name, transport, app, settings, worker)
 
     def _call_words(self, words: list[str], *, remote: bool) -> tuple[str | None, str, bytes | None]:
         """The target, the tool and the arguments; the last are None when there are none."""
@@ -274,16 +298,21 @@ class _Commands:
         return _trio(execute)
 
 
-def _serve(name: str, transport: _life.Transport, app: App, settings: Settings) -> int:
+def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, worker: _worker.Worker | None) -> int:
     said: list[str] = []
+    tell: Callable[[str], None] = _say
+    if worker is not None:
+        settings = worker.adapted(settings)
+        tell = worker.announce
 
     def announce(line: str) -> None:
         said.append(line)
-        _say(line)
+        tell(line)
 
     async def main() -> None:
         async with app.open(settings=settings) as engine:
-            await _life.serve(engine, transport, announce=announce)
+            # A terminal or a service manager may signal a worker, and its supervisor does as well: that is one signal.
+            await _life.serve(engine, transport, announce=announce, patient=worker is not None)
 
     try:
         _trio(main)
@@ -294,13 +323,33 @@ def _serve(name: str, transport: _life.Transport, app: App, settings: Settings) 
     return SUCCESS
 
 
-def _changed(settings: Settings, *, address: str | None, server: str | None, dev: bool) -> Settings:
+def _supervise(transport: _life.Transport, app: App, settings: Settings) -> int:
+    """Serve with several processes, each of which runs this very command line."""
+    if app.given_store is None and settings.store.url.startswith("memory:"):
+        _say(
+            "the store memory: is one for each process, so a retry that meets another one runs again:"
+            " set store.url to one that they share, such as sqlite:PATH"
+        )
+    command = [sys.executable, *sys.orig_argv[1:]]
+    authenticated = app.authenticator is not None
+    return _trio(lambda: supervise(command, transport, settings, authenticated=authenticated, say=_say))
+
+
+def _changed(
+    settings: Settings, *, address: str | None, server: str | None, processes: int | None, dev: bool
+) -> Settings:
     """The settings with what the command line says; it wins over everything."""
     if address is not None:
         try:
             settings = msgspec.structs.replace(settings, address=address)
         except ConfigurationError as error:
             raise UsageError(f"--{error}") from None
+    if processes is not None:
+        try:
+            http = msgspec.structs.replace(settings.http, processes=processes)
+        except ConfigurationError as error:
+            raise UsageError(f"--{error}") from None
+        settings = msgspec.structs.replace(settings, http=http)
     if server is not None:
         settings = msgspec.structs.replace(settings, http=msgspec.structs.replace(settings.http, server=server))
     if dev:

@@ -57,6 +57,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "allow_anonymous": "yes",
         "expose_errors": "1",
         "http.server": "native",
+        "http.processes": "4",
         "http.header_timeout_secs": "1",
         "http.body_timeout_secs": "2",
         "http.max_connections": "3",
@@ -87,6 +88,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         expose_errors=True,
         http=HttpSettings(
             server="native",
+            processes=4,
             header_timeout_secs=1,
             body_timeout_secs=2,
             max_connections=3,

@@ -7,7 +7,7 @@ import contextlib
 import trio
 
 from carmy_engine import Engine
-from carmy_wire.serving import Server, address_of, open_listeners
+from carmy_wire.serving import Server, open_listeners, url_of
 
 from ._asgi import asgi
 from ._endpoints import Endpoints
@@ -17,34 +17,48 @@ from ._mounted import open_mounts
 from ._native_connector import NativeConnector
 
 
-async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-    """Serve an engine over HTTP until it has stopped, or until cancelled.
+class _Http:
+    """The transport. An object, because the command may have to `listen` for several processes of it."""
 
-    Once ``engine.stopping`` is set, the listener closes, idle connections close, and every answer is the last of its
-    connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
-    open and nothing is waited for.
+    listen = staticmethod(open_listeners)
 
-    Args:
-        engine: An open engine; its settings say where and how.
-        task_status: Started with a line for people, which ends in the address, once connections are accepted.
+    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve an engine over HTTP until it has stopped, or until cancelled.
 
-    Raises:
-        ConfigurationError: The settings do not allow it, or the address cannot be had.
-    """
-    async with open_mounts(engine) as mounts:
-        await serve_endpoints(engine, Endpoints(engine, mounts), "http listening on http://{}", task_status=task_status)
+        Once ``engine.stopping`` is set, the listener closes, idle connections close, and every answer is the last of its
+        connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
+        open and nothing is waited for.
+
+        Args:
+            engine: An open engine; its settings say where and how.
+            task_status: Started with a line for people, which ends in the address, once connections are accepted.
+
+        Raises:
+            ConfigurationError: The settings do not allow it, or the address cannot be had.
+        """
+        async with open_mounts(engine) as mounts:
+            await serve_endpoints(engine, Endpoints(engine, mounts), "http", task_status=task_status)
+
+
+serve = _Http()
 
 
 async def serve_endpoints(
-    engine: Engine, endpoints: Endpoints, line: str, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    engine: Engine,
+    endpoints: Endpoints,
+    name: str,
+    path: str = "",
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve some endpoints; see `serve`.
 
     Args:
         engine: An open engine; its settings say where and how.
         endpoints: Its, or some of them.
-        line: For people, with a place for the address.
-        task_status: Started with that line.
+        name: Of the transport, for people.
+        path: The address that people should know.
+        task_status: Started with a line for people, which ends in the URL.
 
     Raises:
         ConfigurationError: The settings do not allow it, or the address cannot be had.
@@ -58,7 +72,7 @@ async def serve_endpoints(
     else:
         server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
-    line = line.format(address_of(listeners[0]))
+    line = f"{name} listening on {url_of(listeners[0], 'http', path)}"
     async with contextlib.AsyncExitStack() as keeping:
         if native is not None:
             await keeping.enter_async_context(native.kept())

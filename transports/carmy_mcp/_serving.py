@@ -27,5 +27,5 @@ async def serve_http(engine: Engine, *, task_status: trio.TaskStatus[str] = trio
     async with trio.open_nursery() as nursery:
         application = await nursery.start(run_application, engine)
         endpoints = Endpoints(engine, {"/mcp": application}, only_mounts=True)
-        await serve_endpoints(engine, endpoints, "mcp listening on http://{}/mcp", task_status=task_status)
+        await serve_endpoints(engine, endpoints, "mcp", "/mcp", task_status=task_status)
         nursery.cancel_scope.cancel()

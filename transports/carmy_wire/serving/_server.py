@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -104,6 +105,8 @@ class Server:
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
             else:
                 nursery.start_soon(self._serve, stream)
+                # Where several processes take from one queue, the next one is another's; else the first awake would take all.
+                os.sched_yield()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:

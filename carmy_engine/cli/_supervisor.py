@@ -1,0 +1,254 @@
+"""Several processes that serve on the same sockets: started, watched, replaced when they end, and ended together.
+
+The sockets are the supervisor's, and each worker inherits them. So all of them take connections from one queue: whoever is free takes
+the next one, and a worker that dies takes none with it that it had not accepted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol
+
+import trio
+
+from .._engine import CLOSING_SECONDS
+from .._grace import grace
+from .._life import FLUSH_SECONDS, STUBBORN_SECONDS, kill_descendants, stop_signals
+from .._settings import Settings
+from ._outcome import FAILURE, SUCCESS, USAGE, Failure
+from ._worker import environment
+
+FIRST_WAIT_SECONDS = 0.5
+"""Before a worker is replaced that has ended by itself; twice as long each further time in a row."""
+
+MAX_CRASHES = 6
+"""In a row, of one worker; with the waits between them, about a quarter of a minute. Something else has to be done then."""
+
+STEADY_SECONDS = 60.0
+"""A worker that has served for so long has not crashed in a row."""
+
+MARGIN_SECONDS = 2.0
+"""Beyond the time that a worker's own limit gives it to end."""
+
+MAX_LINE_BYTES = 8192
+"""Of what a worker says about where it listens."""
+
+ALONE = "each has turns, rate limits and max_executions of its own, and knows its own executions only; MCP has no sessions here"
+"""What several processes do not share."""
+
+
+class Listening(Protocol):
+    """A socket that listens."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
+
+
+class Listens(Protocol):
+    """What a transport has as ``listen`` that can be served by several processes."""
+
+    def __call__(self, settings: Settings, *, authenticated: bool) -> Awaitable[Sequence[Listening]]:
+        """Listen at the address of the settings."""
+        ...
+
+
+def next_wait(crashes: int) -> float | None:
+    """Seconds until a worker is replaced that has ended so many times in a row; None when it is not replaced any more."""
+    return None if crashes >= MAX_CRASHES else FIRST_WAIT_SECONDS * 2 ** (crashes - 1)
+
+
+def ending(code: int) -> str:
+    """In words, how a process has ended."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
+
+
+async def supervise(
+    command: Sequence[str], transport: object, settings: Settings, *, authenticated: bool, say: Callable[[str], None]
+) -> int:
+    """Listen, and serve with as many processes as the settings say until a signal.
+
+    Args:
+        command: What each of them runs.
+        transport: Of all of them.
+        settings: Of the application.
+        authenticated: Whether callers have to show credentials.
+        say: Gets lines for people.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigurationError: The settings do not allow it, or the address cannot be had.
+        Failure: The transport cannot be served by several processes.
+    """
+    listen: Listens | None = getattr(transport, "listen", None)
+    if listen is None:
+        raise Failure("this transport cannot be served by several processes")
+    count = settings.http.processes
+    listening = await listen(settings, authenticated=authenticated)
+    say(f"{count} processes; {ALONE}")
+    return await Supervisor(command, listening, count, settings.drain_timeout_secs, say).run()
+
+
+class Supervisor:
+    """The processes of one server.
+
+    Args:
+        command: What each of them runs.
+        listening: What they serve on; closed when they stop, and by `run` in any case.
+        count: How many there are.
+        drain_seconds: What each may take until its running calls have ended.
+        say: Gets lines for people.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        listening: Sequence[Listening],
+        count: int,
+        drain_seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._command = command
+        self._listening = listening
+        self._descriptors = [listener.fileno() for listener in listening]
+        self._count = count
+        self._limit = drain_seconds + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS + MARGIN_SECONDS
+        self._say = say
+        self._stop = trio.Event()
+        self._processes: set[trio.Process] = set()
+        self._code = SUCCESS
+
+    async def run(self) -> int:
+        """Keep the processes running until a signal, or until there is no sense in it. Nothing of them is left then.
+
+        The first worker starts alone: what is wrong with an application is wrong in all of them, and said once.
+
+        Returns:
+            The exit code.
+        """
+        try:
+            with stop_signals(self._stop.set):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._stop_all)
+                    async with trio.open_nursery() as keepers:
+                        line = await keepers.start(self._keep, 1)
+                        async with trio.open_nursery() as starting:
+                            for number in range(2, self._count + 1):
+                                starting.start_soon(keepers.start, self._keep, number)
+                        if not self._stop.is_set():
+                            self._say(line)
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._close()
+        return self._code
+
+    def _close(self) -> None:
+        for listener in self._listening:
+            listener.close()
+
+    def _fail(self) -> None:
+        self._code = FAILURE
+        self._stop.set()
+
+    async def _stop_all(self) -> None:
+        await self._stop.wait()
+        self._close()
+        if self._processes:
+            self._say("stopping once running calls have ended; a second signal ends all processes at once")
+        for process in self._processes:
+            process.terminate()
+        await trio.sleep(self._limit)
+        self._say("not all processes end by themselves: ending them")
+        for process in self._processes:
+            _kill(process)
+
+    async def _keep(self, number: int, *, task_status: trio.TaskStatus[str]) -> None:
+        """Keep one worker running. Started with the line that says where it listens; empty when it never came to that."""
+        was_ready = False
+        crashes = 0
+        while not self._stop.is_set():
+            async with self._running() as (process, control):
+                line = await _first_line(control)
+                ready_since = trio.current_time()
+                if line and not was_ready:
+                    was_ready = True
+                    task_status.started(line)
+                code = await process.wait()
+            if self._stop.is_set():
+                if line and code != 0:
+                    self._code = self._code or (code if code > 0 else 128 - code)
+                break
+            how = f"process {number} of {self._count} (pid {process.pid}) {ending(code)}"
+            if not was_ready:
+                if code not in {FAILURE, USAGE}:  # else it has said itself what is wrong
+                    self._say(f"{how} before it was ready")
+                self._fail()
+                break
+            lasted = trio.current_time() - ready_since if line else 0.0
+            crashes = 1 if lasted >= STEADY_SECONDS else crashes + 1
+            wait = next_wait(crashes)
+            if wait is None:
+                self._say(f"{how}, for the {crashes}th time in a row: giving up")
+                self._fail()
+                break
+            self._say(f"{how}; starting another one in {wait:g} s")
+            with trio.move_on_after(wait):
+                await self._stop.wait()
+        if not was_ready:
+            task_status.started("")
+
+    @contextlib.asynccontextmanager
+    async def _running(self) -> AsyncIterator[tuple[trio.Process, trio.SocketStream]]:
+        """A worker, and our end of the socket between us; neither is left behind."""
+        ours, there = socket.socketpair()
+        with trio.socket.from_stdlib_socket(ours) as here:
+            with there:
+                process = await trio.lowlevel.open_process(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[there.fileno(), *self._descriptors],
+                    env=environment(there.fileno(), self._descriptors),
+                )
+            self._processes.add(process)
+            try:
+                if self._stop.is_set():
+                    process.terminate()  # the others have been told already
+                yield process, trio.SocketStream(here)
+            finally:
+                self._processes.discard(process)
+                if process.returncode is None:
+                    _kill(process)
+                    with grace():
+                        await process.wait()
+
+
+async def _first_line(stream: trio.SocketStream) -> str:
+    """The first line that a worker says; empty when it ends before."""
+    heard = b""
+    with contextlib.suppress(trio.BrokenResourceError):
+        while (
+            b"\n" not in heard and len(heard) < MAX_LINE_BYTES and (data := await stream.receive_some(MAX_LINE_BYTES))
+        ):
+            heard += data
+    line, end, _ = heard.partition(b"\n")
+    return line.decode(errors="replace") if end else ""
+
+
+def _kill(process: trio.Process) -> None:
+    """Kill it, and what it has started."""
+    kill_descendants(process.pid)
+    process.kill()

@@ -1,0 +1,78 @@
+"""One process of several, as it sees itself: what the supervisor passes on to it, and what it tells the supervisor.
+
+Between the two is one socket. The worker writes the line that says where it listens, once it does. The supervisor writes
+nothing: that the socket ends means that the supervisor has ended, in whatever way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .._settings import Settings
+
+_VARIABLE = "_CARMY_WORKER"
+"""In a worker's environment: the descriptor of its socket, a colon, and the address that stands for the listening ones."""
+
+
+def environment(control: int, listening: Sequence[int]) -> Mapping[str, str]:
+    """The environment of a worker.
+
+    Args:
+        control: The descriptor of its end of the socket.
+        listening: The descriptors of what it serves on.
+    """
+    return {**os.environ, _VARIABLE: f"{control}:fd://{','.join(map(str, listening))}"}
+
+
+class Worker:
+    """This process, if a supervisor has started it.
+
+    Args:
+        control: Its end of the socket.
+        address: Of the listening sockets.
+    """
+
+    def __init__(self, control: socket.socket, address: str) -> None:
+        self._control = control
+        self._address = address
+        self._told = False
+        threading.Thread(target=self._watch, name="carmy-supervisor", daemon=True).start()
+
+    def adapted(self, settings: Settings) -> Settings:
+        """The settings as they are for one process of several."""
+        mcp = msgspec.structs.replace(settings.mcp, sessions=False)  # one would be known to one process only
+        return msgspec.structs.replace(settings, address=self._address, mcp=mcp)
+
+    def announce(self, line: str) -> None:
+        """Tell the supervisor the first line, which says where this process listens; it has its own for the rest."""
+        if not self._told:
+            self._told = True
+            with contextlib.suppress(OSError):  # it has ended, as the thread will find
+                self._control.sendall(f"{line}\n".encode())
+
+    def _watch(self) -> None:
+        """Stop as after a signal when the supervisor has ended. A thread, because a tool may hold the event loop."""
+        with contextlib.suppress(OSError):
+            while self._control.recv(1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def inherited() -> Worker | None:
+    """This process as a worker; None when it is none. Call it once, early: what is started later must not see it."""
+    number, _, address = os.environ.pop(_VARIABLE, "").partition(":")
+    if not number:
+        return None
+    try:
+        control = socket.socket(fileno=int(number))
+    except OSError:
+        return None  # meant for another process, which has started this one
+    control.set_inheritable(False)
+    return Worker(control, address)
