@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._calls import ModelResult
-from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
+from ._base import CallStream, Provider, Spec, Written, key_in, look, many, parameters_of, text_in
 from ._names import NameRule
 
 
@@ -57,7 +57,7 @@ class _MessageStream(CallStream):
         self._texts: dict[object, str] = {}
 
     def feed(self, chunk: object) -> None:
-        kind, index = look(chunk, "type"), look(chunk, "index")
+        kind, index = look(chunk, "type"), key_in(chunk, "index")
         if kind == "message_start":
             self._response_id = look(look(chunk, "message"), "id")
         elif kind == "content_block_start":
@@ -65,7 +65,7 @@ class _MessageStream(CallStream):
             if look(block, "type") == "tool_use":
                 self._blocks[index] = {name: look(block, name) for name in ("type", "id", "name", "input")}
         elif kind == "content_block_delta" and index in self._blocks:
-            self._texts[index] = self._texts.get(index, "") + (look(look(chunk, "delta"), "partial_json") or "")
+            self._texts[index] = self._texts.get(index, "") + text_in(look(chunk, "delta"), "partial_json")
 
     def _response(self) -> object:
         content = [

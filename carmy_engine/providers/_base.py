@@ -198,6 +198,18 @@ def look(part: object, *names: str) -> Any:
     return None
 
 
+def text_in(part: object, name: str) -> str:
+    """A text under a name; nothing where there is none, or something else."""
+    found: object = look(part, name)
+    return found if isinstance(found, str) else ""
+
+
+def key_in(part: object, name: str) -> int | str | None:
+    """What tells one part of a stream from another, under a name."""
+    found: object = look(part, name)
+    return found if isinstance(found, int | str) else None
+
+
 def many(part: object) -> list[Any]:
     """The items of a list; none of anything else."""
     return list(part) if is_list(part) or is_tuple(part) else []

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._calls import ModelResult
-from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
+from ._base import CallStream, Provider, Spec, Written, key_in, look, many, parameters_of, text_in
 from ._names import NameRule
 from ._strict import strict_schema
 
@@ -76,22 +76,22 @@ class _ChatStream(CallStream):
     def __init__(self, provider: OpenAIChat, turn: str | None) -> None:
         super().__init__(provider, turn)
         self._slots: dict[object, dict[str, Any]] = {}
-        self._last: object = None
+        self._last: int | str | None = None
 
     def feed(self, chunk: object) -> None:
         self._response_id = look(chunk, "id") or self._response_id
         for choice in many(look(chunk, "choices"))[:1]:
             for delta in many(look(look(choice, "delta"), "tool_calls")):
                 # Some servers leave the index out: then a new id begins a new call.
-                key = look(delta, "index")
+                key = key_in(delta, "index")
                 if key is None:
-                    key = look(delta, "id") or self._last
+                    key = key_in(delta, "id") or self._last
                 self._last = key
                 slot = self._slots.setdefault(key, {"id": None, "name": "", "arguments": ""})
                 function = look(delta, "function")
                 slot["id"] = slot["id"] or look(delta, "id")
-                slot["name"] = slot["name"] or look(function, "name") or ""
-                slot["arguments"] += look(function, "arguments") or ""
+                slot["name"] = slot["name"] or text_in(function, "name")
+                slot["arguments"] += text_in(function, "arguments")
 
     def _response(self) -> object:
         calls = [
@@ -141,7 +141,7 @@ class _ResponsesStream(CallStream):
 
     def feed(self, chunk: object) -> None:
         kind = look(chunk, "type")
-        place = look(chunk, "output_index")
+        place = key_in(chunk, "output_index")
         if kind in ("response.created", "response.completed", "response.incomplete"):
             self._response_id = look(look(chunk, "response"), "id") or self._response_id
             for index, item in enumerate(many(look(look(chunk, "response"), "output"))):
@@ -149,9 +149,9 @@ class _ResponsesStream(CallStream):
         elif kind in ("response.output_item.added", "response.output_item.done"):
             self._take(place, look(chunk, "item"))
         elif kind == "response.function_call_arguments.delta" and place in self._items:
-            self._items[place]["arguments"] += look(chunk, "delta") or ""
+            self._items[place]["arguments"] += text_in(chunk, "delta")
         elif kind == "response.function_call_arguments.done" and place in self._items:
-            self._items[place]["arguments"] = look(chunk, "arguments") or self._items[place]["arguments"]
+            self._items[place]["arguments"] = text_in(chunk, "arguments") or self._items[place]["arguments"]
 
     def _take(self, place: object, item: object) -> None:
         if look(item, "type") == "function_call":
@@ -159,7 +159,7 @@ class _ResponsesStream(CallStream):
                 "type": "function_call",
                 "call_id": look(item, "call_id"),
                 "name": look(item, "name"),
-                "arguments": look(item, "arguments") or "",
+                "arguments": text_in(item, "arguments"),
             }
 
     def _response(self) -> object:
