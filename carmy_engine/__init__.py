@@ -33,6 +33,7 @@ from ._events import (
 )
 from ._grace import grace
 from ._inflight import ExecutionSummary
+from ._listing import ListedExecution, ListedState
 from ._model.cause import Cause
 from ._model.effect import Confirmation, Effect
 from ._model.error import ErrorCategory, ErrorInfo
@@ -91,6 +92,8 @@ __all__ = [
     "ExecutionSummary",
     "Failed",
     "HttpSettings",
+    "ListedExecution",
+    "ListedState",
     "McpSettings",
     "MemorySink",
     "MemoryStore",

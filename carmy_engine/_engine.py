@@ -19,6 +19,7 @@ from ._grace import GRACE_SECONDS, grace
 from ._inflight import ExecutionSummary, Inflight
 from ._invoke import Invoker
 from ._join import Joins
+from ._listing import LIST_PERMISSION, ListedExecution, listing
 from ._local import LocalCalls
 from ._model.cause import Cause
 from ._model.request import ExecutionRequest
@@ -34,7 +35,7 @@ from ._stream import open_stream
 from ._threads import Threads
 from ._watchdog import Watchdog
 from .abc import Authenticator, Confirm, IdempotencyStore, Policy, Sink
-from .errors import ClosedError, DeclarationError
+from .errors import AgentError, ClosedError, DeclarationError
 from .stores.memory import MemoryStore
 
 CLOSING_SECONDS = 2 * GRACE_SECONDS
@@ -167,6 +168,23 @@ class BoundEngine(LocalCalls):
     def lookup(self, execution_id: str) -> ExecutionSummary | None:
         """A running or recently ended execution of the same principal; None for any other id."""
         return self._engine._pipeline.inflight.lookup(execution_id, self._owner)  # noqa: SLF001
+
+    async def executions(self) -> list[ListedExecution]:
+        """Everybody's executions: those that run, those that ended lately, and those that the store holds in doubt.
+
+        Newest first, 200 of each state at most (`_listing.MAX_LISTED`).
+
+        Raises:
+            AgentError: ``FORBIDDEN``, without the permission ``executions:list``; ``STORE_ERROR``.
+        """
+        pipeline = self._opened()
+        if self._owner is not None and LIST_PERMISSION not in self._owner.permissions:
+            raise AgentError.standard(
+                "FORBIDDEN", f"to list the executions of others takes the permission {LIST_PERMISSION}"
+            )
+        entries = await pipeline.reservations.unsettled()
+        inflight = pipeline.inflight
+        return listing(inflight.running(), inflight.recent(), entries)
 
     @property
     def _owner(self) -> AgentContext | None:

@@ -75,6 +75,10 @@ class Inflight:
         """Whether it is among those that are counted as running."""
         return execution_id in self._running
 
+    def recent(self) -> list[Execution]:
+        """A snapshot of those that ended lately."""
+        return list(self._recent.values())
+
     def admit(self, execution: Execution) -> None:
         """Count an execution as running.
 

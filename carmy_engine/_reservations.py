@@ -19,6 +19,7 @@ from ._idempotency import Leaves, is_in_doubt, judge, leaves
 from ._ids import check_request_id
 from ._invoke import Ending
 from ._join import Joins
+from ._listing import MAX_LISTED
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity, Reservation, ReservationState
@@ -121,6 +122,32 @@ class Reservations:
                 details={"ran": False, **_reason(error)},
             ) from error
         return None if existing is None else judge(existing, mine)
+
+    async def unsettled(self) -> list[Reservation]:
+        """What the store says is running or in doubt, newest first; nothing if it cannot tell.
+
+        Raises:
+            AgentError: ``STORE_ERROR``.
+        """
+        entries = getattr(self._store, "entries", None)
+        if entries is None:
+            return []
+        failure: Exception | None = None
+        try:
+            with trio.move_on_after(STORE_SECONDS):
+                found: list[Reservation] = []
+                for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
+                    found += await entries(state=state, limit=MAX_LISTED)
+                return found
+        except Exception as error:  # a guard round the host's store
+            log.exception("the idempotency store could not list what is in doubt")
+            failure = error
+        raise AgentError.standard(
+            "STORE_ERROR",
+            f"the idempotency store could not list what is in doubt{_in_brackets(failure)}",
+            retry_after=1,
+            details=_reason(failure),
+        ) from failure
 
     async def _reserve_again(
         self, reservation: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes

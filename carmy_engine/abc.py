@@ -159,6 +159,10 @@ class IdempotencyStore(Protocol):
 
     A store that keeps audit records as well may have them in an attribute ``sink`` (a `Sink`), which the engine then uses.
 
+    A store that can tell what is running or in doubt in it may have an
+    ``async def entries(self, *, state: ReservationState | None, limit: int) -> list[Reservation]``, newest first: those
+    who look after an engine are then shown it.
+
     A store that has something to do before the first call may have an ``async def prepare(self)``; what that raises keeps
     the engine from starting.
     """

@@ -53,7 +53,7 @@ class Executions:
         """List executions that run or are in doubt, newest first."""
         limit = checked_limit(limit)
         with claimed_stdout() as out:
-            opened = self._books.store(target, store, "entries", "has no entries")
+            opened = self._books.store(target, store, "find_execution", "has no entries")
             entries: list[Reservation] = with_store(
                 opened, lambda store: store.entries(state=state, tool=tool, limit=limit)
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 
@@ -110,6 +111,25 @@ class MemoryStore:
         """See `IdempotencyStore.get`."""
         self._sweep()
         return self._entries.get(identity)
+
+    async def entries(
+        self, *, state: ReservationState | None = None, tool: str | None = None, limit: int = 100
+    ) -> list[Reservation]:
+        """The entries that began last, newest first.
+
+        Args:
+            state: In this state only; None for those that run or are in doubt.
+            tool: Of this tool only.
+            limit: At most so many.
+        """
+        self._sweep()
+        found = (
+            entry
+            for entry in reversed(self._entries.values())
+            if (entry.state is not ReservationState.COMPLETED if state is None else entry.state is state)
+            and (tool is None or entry.tool == tool)
+        )
+        return list(islice(found, limit))
 
     async def aclose(self) -> None:
         """Nothing to release."""

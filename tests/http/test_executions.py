@@ -8,11 +8,18 @@ import trio
 
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
-from tests.http.tools import echo, sleep
+from tests.http.tools import delete, echo, sleep
 from tests.support.http import JSON, Client, serving
 
 ANA, BOB = {"authorization": "Bearer ana"}, {"authorization": "Bearer bob"}
-TOKENS = BearerTokens({"ana": AgentContext(principal="ana"), "bob": AgentContext(principal="bob")})
+EVE = {"authorization": "Bearer eve"}
+TOKENS = BearerTokens(
+    {
+        "ana": AgentContext(principal="ana"),
+        "bob": AgentContext(principal="bob"),
+        "eve": AgentContext(principal="eve", permissions=frozenset({"executions:list"})),
+    }
+)
 
 
 async def begin(client: Client) -> str:
@@ -66,3 +73,41 @@ async def test_unknown_execution() -> None:
             for method in ("GET", "DELETE"):
                 answer = await server.get(f"/agent/executions/{name}", method=method)
                 assert (answer.status, answer.code) == (404, "EXECUTION_NOT_FOUND")
+
+
+async def test_list() -> None:
+    """Who has the permission sees everybody's executions, newest first, and nothing of what was sent or answered."""
+    async with serving(sleep, echo, delete, authenticator=TOKENS) as server, server.client() as client:
+        with trio.fail_after(10):
+            running = await begin(client)
+            secret = await server.call("echo", headers=ANA, arguments={"text": "a secret"})
+            refused = await server.call("delete", headers=ANA, arguments={"name": "a secret"})
+            listed = await server.get("/agent/executions", EVE)
+        assert (listed.status, listed.headers["cache-control"]) == (200, "no-store")
+        assert b"secret" not in listed.body
+        newest, middle, oldest = listed.json["executions"]
+        assert (newest["execution_id"], newest["status"]) == (refused.json["execution_id"], "failed")
+        assert newest["error_code"] == "CONFIRMATION_REQUIRED"
+        assert (middle["execution_id"], middle["status"]) == (secret.json["execution_id"], "completed")
+        assert oldest == {
+            "execution_id": running,
+            "tool": "sleep",
+            "state": "running",
+            "started_at": oldest["started_at"],
+            "request_id": "r",
+            "principal": "ana",
+            "transport": "http",
+        }
+        assert (await server.get("/agent/executions", EVE, method="HEAD")).status == 200
+
+
+async def test_list_without_the_permission() -> None:
+    """Anybody else is refused, whether authenticated or anonymous; nobody can delete the list."""
+    async with serving(echo, authenticator=TOKENS) as server:
+        answer = await server.get("/agent/executions", ANA)
+        assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        assert (await server.get("/agent/executions")).status == 401
+        answer = await server.get("/agent/executions", EVE, method="DELETE")
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    async with serving(echo) as server:
+        assert (await server.get("/agent/executions")).status == 403

@@ -51,6 +51,10 @@ def _call(app: Endpoints, request: Request, engine: BoundEngine) -> Awaitable[An
     return _execute.execute(request, engine, app.body_seconds)
 
 
+async def _list(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
+    return await _executions.list_all(engine)
+
+
 async def _show(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
     return await _executions.show(request, engine)
 
@@ -79,6 +83,7 @@ ROUTES: Mapping[str, Route] = {
     _discovery.DISCOVERY_PATH: Route({"GET": _discover}),
     _discovery.CATALOG_PATH: Route({"GET": _catalog}),
     _discovery.EXECUTE_PATH: CALL,
+    _executions.EXECUTIONS_PATH: Route({"GET": _list}),
     "/health": Route({}, open=_health_of),
     "/ready": Route({}, open=_ready_of),
 }

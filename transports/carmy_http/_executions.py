@@ -1,4 +1,4 @@
-"""``/agent/executions/{id}``: look at a running or recent execution, or cancel it. Only one's own."""
+"""``/agent/executions``: all of them, for those who may see them; ``/{id}``: look at one's own, or cancel it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import msgspec
 
 from carmy_engine._engine import BoundEngine
 from carmy_engine._inflight import ExecutionSummary
+from carmy_engine._listing import ListedExecution
 from carmy_engine._model.cause import Cause
 from carmy_engine.codec import answer_body
 from carmy_engine.errors import AgentError
 
 from ._message import JSON_TYPE, NO_STORE, Request, Response
 
-EXECUTIONS_PREFIX = "/agent/executions/"
+EXECUTIONS_PATH = "/agent/executions"
+EXECUTIONS_PREFIX = EXECUTIONS_PATH + "/"
 
 
 class _Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,6 +24,10 @@ class _Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: float
     request_id: str | None = None
     result: msgspec.Raw | None = None
+
+
+class _Listing(msgspec.Struct, frozen=True):
+    executions: list[ListedExecution]
 
 
 class _Cancelled(msgspec.Struct, frozen=True):
@@ -39,6 +45,15 @@ def _find(request: Request, engine: BoundEngine) -> ExecutionSummary:
             suggested_action="Send the request again with its request_id to learn the outcome.",
         )
     return summary
+
+
+async def list_all(engine: BoundEngine) -> Response:
+    """Answer ``GET`` on the list: everybody's, newest first.
+
+    Raises:
+        AgentError: ``FORBIDDEN`` without the permission; ``STORE_ERROR``.
+    """
+    return Response(200, (JSON_TYPE, NO_STORE), msgspec.json.encode(_Listing(await engine.executions())))
 
 
 async def show(request: Request, engine: BoundEngine) -> Response:

@@ -20,10 +20,11 @@ that nobody notices."""
 
 _FIND = f"SELECT {COLUMNS} FROM entries WHERE key = ?"  # noqa: S608 - a constant
 _LIST = f"""
-    SELECT {COLUMNS} FROM entries WHERE state <> 'completed' AND (?2 IS NULL OR tool = ?2) AND ?3 IS NULL
+    SELECT {COLUMNS} FROM entries WHERE state <> 'completed' AND (?2 IS NULL OR tool = ?2)
+        AND (?3 IS NULL OR state = ?3)
     ORDER BY started_at DESC LIMIT ?1
 """  # noqa: S608 - a constant
-_LIST_OF = f"""
+_LIST_COMPLETED = f"""
     SELECT {COLUMNS} FROM entries WHERE state = ?3 AND (?2 IS NULL OR tool = ?2) ORDER BY started_at DESC LIMIT ?1
 """  # noqa: S608 - a constant
 _OF_EXECUTION = f"SELECT {COLUMNS} FROM entries WHERE execution_id = ?"  # noqa: S608 - a constant
@@ -138,7 +139,9 @@ class Entries:
     def newest(self, state: ReservationState | None, tool: str | None, limit: int) -> list[Reservation]:
         """The newest entries, newest first; without a state, those that are not completed."""
         self.bury_the_dead()
-        rows = self._connection.rows(_LIST if state is None else _LIST_OF, (limit, tool, state))
+        # An index knows those that are not completed, and only if the query says that it wants no others.
+        statement = _LIST_COMPLETED if state is ReservationState.COMPLETED else _LIST
+        rows = self._connection.rows(statement, (limit, tool, state))
         return [unpack(row)[0] for row in rows]
 
     def find_execution(self, execution_id: str) -> Reservation | None:
