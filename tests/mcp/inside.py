@@ -48,9 +48,11 @@ class Client:
         capabilities: What it declares.
         version: What it speaks.
         caller: Who the server takes it for.
+        questions: Those of the server.
     """
 
     caller: BoundEngine
+    questions: Questions
 
     def __init__(self, end: End, engine: Engine, capabilities: dict[str, Any], version: str) -> None:
         self._end = end
@@ -160,6 +162,7 @@ async def connected(
         to_server, from_client = trio.open_memory_channel[bytes](0)
         to_client, from_server = trio.open_memory_channel[bytes](0)
         client = Client(End(from_server, to_server), engine, capabilities or {}, version)
+        client.questions = Questions(engine.stopping)
         client.caller = engine.bind(transport="mcp", **(bound or {}))
 
         def executor_of(_: object) -> BoundEngine:
@@ -167,7 +170,7 @@ async def connected(
 
         async def serve() -> None:
             tasks = Tasks(nursery, promote_after)
-            server = make_server("test", executor_of, _exchange_of, Questions(engine.stopping), tasks)
+            server = make_server("test", executor_of, _exchange_of, client.questions, tasks)
             end = End(from_client, to_client)
             is_gone = await serve_connection(server, end, stopped=engine.stopped, drain_seconds=drain_seconds)
             await tasks.finish(0 if is_gone else drain_seconds, Cause.DISCONNECT if is_gone else Cause.SHUTDOWN)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 from mcp import Client as OfficialClient
 from mcp import types
 from mcp.client.stdio import StdioServerParameters
@@ -136,6 +137,40 @@ async def test_a_call_that_is_taken_back(autojump_clock: trio.testing.MockClock)
         question, _ = await asked(client)
         await answer(client, question, YES)
     assert ran.names == ["y"]
+
+
+async def test_taking_a_call_back_at_any_moment() -> None:
+    """Before, while and after its person is asked: it runs whole or not at all, and no question stays open."""
+    ran = Ran()
+    async with connected(ran, capabilities={"elicitation": {}}) as client, trio.open_nursery() as nursery:
+        answered: dict[int, trio.Event] = {}
+
+        async def person() -> None:
+            while True:
+                message = await client.receive()
+                if message.get("method") == "elicitation/create":
+                    await client.send({"jsonrpc": "2.0", "id": message["id"], "result": YES})
+                elif "id" in message:
+                    answered.setdefault(message["id"], trio.Event()).set()
+
+        async def settled(sent: int) -> None:
+            with trio.fail_after(20):
+                await answered.setdefault(sent, trio.Event()).wait()
+
+        nursery.start_soon(person)
+        for steps in range(40):
+            sent = await client.call("destroy", {"name": f"{steps}"})
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            await client.cancel(sent)
+            await settled(await client.request("ping"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert client.questions.waiting == 0
+            assert client.engine.statistics().running == 0
+        assert "0" not in ran.names
+        await settled(await client.call("destroy", {"name": "last"}))
+        assert ran.names[-1] == "last"
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_person_that_does_not_answer(autojump_clock: trio.testing.MockClock) -> None:
