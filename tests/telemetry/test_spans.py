@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from carmy_engine import (
     DeclarationError,
     Engine,
     ExecutionRequest,
+    ModelCall,
     RunContext,
     State,
     tool,
@@ -338,6 +341,24 @@ async def test_a_span_without_a_record_is_marked_all_the_same() -> None:
             await engine.execute(ExecutionRequest(tool="search", arguments={"query": "a"}))
     assert (recorder.only.status.status_code, recorder.only.status.description) == (trace.StatusCode.ERROR, "Lost")
     assert "SECRET" not in recorder.only.to_json()
+
+
+async def test_the_document_lists_every_attribute() -> None:
+    """The table in the document about tracing has exactly the attributes that spans can have."""
+    recorder, begun = Recorder(), trio.Event()
+    with trio.fail_after(5):
+        async with opened(recorder, wait, state=begun) as engine:
+            bound = engine.bind(run=RUN)
+            calls = [ModelCall(tool="wait", call_id="call_1")]
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(bound.run_calls, calls)
+                    await begun.wait()
+                    scope.cancel()
+    page = Path(__file__).parents[2] / "docs" / "tracing.md"
+    names = "".join(re.findall(r"^\|[^|]*\|", page.read_text(), re.MULTILINE))
+    listed = re.findall(r"`((?:carmy|gen_ai|error)\.[a-z_.]+)`", names)
+    assert sorted(listed) == sorted(recorder.only.attributes or {})
 
 
 def test_spans_are_made_by_one_tracer() -> None:
