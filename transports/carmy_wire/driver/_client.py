@@ -21,7 +21,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     grace,
 )
-from carmy_engine._crash import raise_single
+from carmy_engine.transport import raise_single
 
 from ..protocol import (
     Answer,

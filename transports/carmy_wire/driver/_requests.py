@@ -8,9 +8,8 @@ import msgspec
 import trio
 
 from carmy_engine import AgentError, ExecutionRequest
-from carmy_engine._arguments import encode_arguments
-from carmy_engine._idempotency import may_join
 from carmy_engine.codec import check_json, decode, invalid_request
+from carmy_engine.transport import encode_arguments, may_join
 
 from ..protocol import NO_ARGUMENTS, Call, Id, encode
 

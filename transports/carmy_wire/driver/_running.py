@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from carmy_engine import AgentError, BoundEngine, Cause, ExecutionResult
-from carmy_engine._ids import new_execution_id
+from carmy_engine.transport import new_execution_id
 
 
 class Running:

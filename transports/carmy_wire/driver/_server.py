@@ -6,6 +6,7 @@ import contextlib
 import enum
 import logging
 from collections.abc import Callable
+from contextvars import copy_context
 
 import msgspec
 import trio
@@ -36,6 +37,7 @@ from ..protocol import (
     ServerConnection,
 )
 from ..protocol._connection import HELP_RESULT
+from ._here import run_here
 from ._outgoing import Outgoing
 from ._requests import request_of
 from ._running import Running, left
@@ -50,6 +52,9 @@ FLUSH_SECONDS = 2.0
 
 CLOSING_SECONDS = 2.0
 """For executions that were cancelled when the drain limit had passed, to end and be answered."""
+
+MAX_SPARE_READERS = 16
+"""Tasks that are kept for calls to come. Beyond it, a call that waits costs a new one."""
 
 _CANCELLED = (b'{"cancelled":false}', b'{"cancelled":true}')
 
@@ -115,7 +120,8 @@ class _Server:
         self._idle = trio.Event()
         self._ended = trio.Event()
         self._readers = trio.lowlevel.ParkingLot()
-        """Those that have run a call meanwhile, and read on when the next one is run. Never more than one."""
+        """Those that have run a call meanwhile, and may read on again."""
+        self._context = copy_context()
         self._serving = trio.CancelScope()
         self._writing = trio.CancelScope(shield=True)
         self._ending: Ending | None = None
@@ -200,9 +206,13 @@ class _Server:
     async def _read(self, calls: trio.Nursery) -> None:
         """Take requests until there are no more. One task at a time does it, and waits for no tool.
 
-        A call that comes alone is run here, as soon as another task has been told to read on: a task of its own would cost
-        more, and have to wait for its turn. Calls that come together get tasks, and their answers leave together.
+        Calls are run here; as soon as one waits for anything, another task reads on.
         """
+
+        def read_on() -> None:
+            if not self._readers.unpark():
+                calls.start_soon(self._read, calls)
+
         while self._ending is None:
             try:
                 message = await self._channel.receive()
@@ -221,15 +231,11 @@ class _Server:
                 return  # the writer has given up, and has said why
             if call is None:
                 continue
-            is_alone = not self._running and not self._has_more()
             running = self._running[call.id] = Running(self._engine.bind())
-            if is_alone:
-                if not self._readers.unpark():
-                    calls.start_soon(self._read, calls)
-                await self._call(call, running)
+            if await run_here(self._call(call, running), self._context.copy(), read_on):
+                if len(self._readers) >= MAX_SPARE_READERS:
+                    return
                 await self._readers.park()
-                continue
-            calls.start_soon(self._call, call, running)
 
     async def _handle(self, message: bytes) -> Call | None:
         """Answer what asks for no tool, and give what does."""
@@ -259,8 +265,8 @@ class _Server:
         return None
 
     def _put(self, message: bytes) -> None:
-        """Send it, together with others if several calls run."""
-        self._out.put(message, alone=len(self._running) <= 1)
+        """Send it, together with others if several calls run or have come."""
+        self._out.put(message, alone=len(self._running) <= 1 and not self._has_more())
 
     async def _answer(self, request: Request) -> bytes:
         """The result of anything but a call, JSON."""
