@@ -9,9 +9,9 @@ from typing import Protocol
 
 import trio
 
-from carmy_engine._crash import raise_single
-from carmy_engine._engine import Engine
+from carmy_engine import Engine
 from carmy_engine.errors import AgentError
+from carmy_engine.transport import raise_single
 
 from ._endpoints import Endpoints
 from ._errors import error_body, log

@@ -25,7 +25,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     grace,
 )
-from carmy_engine._crash import raise_single
+from carmy_engine.transport import raise_single
 from carmy_wire.driver._events import EventBuffer
 from carmy_wire.protocol import EventReader, parse_catalog, parse_event
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 import msgspec
 
 from carmy_engine import AgentError, ClosedError, ErrorInfo, ExecutionRequest, ExecutionResult
-from carmy_engine._arguments import encode_arguments
-from carmy_engine._idempotency import may_join
-from carmy_engine._model.request import OnRunning
 from carmy_engine.codec import check_json, decode, invalid_request
+from carmy_engine.transport import OnRunning, encode_arguments, may_join
 from carmy_wire.protocol import parse_result
 
 from ._body import MAX_BODY_BYTES

@@ -8,7 +8,7 @@ from collections.abc import Container
 
 import msgspec
 
-from carmy_engine._engine import BoundEngine
+from carmy_engine import BoundEngine
 
 from ._accept import matches_etag
 from ._message import JSON_TYPE, Request, Response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from carmy_engine._engine import BoundEngine, Engine
+from carmy_engine import BoundEngine, Engine
 from carmy_engine.errors import AgentError, ClosedError
 
 from . import _discovery, _execute, _executions, _health

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from carmy_engine._model.error import ErrorCategory, ErrorInfo
+from carmy_engine import ErrorCategory, ErrorInfo
 from carmy_engine.errors import AgentError
 
 from ._message import JSON_TYPE, NO_STORE, Response

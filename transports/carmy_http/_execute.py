@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from carmy_engine._engine import BoundEngine
-from carmy_engine._model.request import ExecutionRequest, OnRunning
-from carmy_engine._result import ExecutionResult
+from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult
 from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request
+from carmy_engine.transport import OnRunning
 
 from ._accept import content_type_problem, wants_events
 from ._body import body_at_hand, read_body

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from carmy_engine._engine import BoundEngine
-from carmy_engine._inflight import ExecutionSummary
-from carmy_engine._listing import ListedExecution
-from carmy_engine._model.cause import Cause
+from carmy_engine import BoundEngine, Cause, ExecutionSummary, ListedExecution
 from carmy_engine.codec import answer_body
 from carmy_engine.errors import AgentError
 

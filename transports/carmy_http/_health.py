@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import trio
 
-from carmy_engine._engine import Engine
-from carmy_engine._model.error import ErrorCategory, ErrorInfo
+from carmy_engine import Engine, ErrorCategory, ErrorInfo
 from carmy_engine.errors import AgentError
 
 from ._errors import retry_after

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import trio
 
-from carmy_engine._engine import BoundEngine
+from carmy_engine import BoundEngine
 
 HeaderList: TypeAlias = Sequence[tuple[bytes, bytes]]
 SendChunk: TypeAlias = Callable[[bytes], Awaitable[None]]

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from carmy_engine._crash import raise_single
-from carmy_engine._engine import Engine
+from carmy_engine import Engine
+from carmy_engine.transport import raise_single
 
 from ._endpoints import Endpoints
 from ._framing import check_head

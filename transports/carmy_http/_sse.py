@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from carmy_engine._engine import BoundEngine
-from carmy_engine._events import ExecutionEvent
-from carmy_engine._model.request import ExecutionRequest
+from carmy_engine import BoundEngine, ExecutionEvent, ExecutionRequest
 from carmy_engine.codec import event_body
 
 from ._message import HeaderList, Request, SendChunk, StreamResponse

@@ -14,8 +14,8 @@ from carmy_engine import (
     ToolProgress,
     ToolStarted,
 )
-from carmy_engine._words import invalid_arguments
 from carmy_engine.codec import decode
+from carmy_engine.transport import invalid_arguments
 from carmy_wire.driver._events import EventBuffer
 from carmy_wire.driver._requests import call_frame
 from carmy_wire.protocol import MAX_MESSAGE_BYTES

@@ -10,10 +10,14 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from carmy_engine import AgentError, ErrorInfo, ExecutionResult, NextAction
-from carmy_engine._encode import first_infinite, may_hide_infinite
-from carmy_engine._model.spec import DEFAULT_MAX_OUTPUT_BYTES
-from carmy_engine._output import invalid_output, too_large
-from carmy_engine._words import output_subject
+from carmy_engine.transport import (
+    DEFAULT_MAX_OUTPUT_BYTES,
+    first_infinite,
+    invalid_output,
+    may_hide_infinite,
+    output_subject,
+    output_too_large,
+)
 
 from ._client_tools import FarTool
 from ._listing import WRAPPED
@@ -137,7 +141,7 @@ def _render(value: Any) -> bytes:
     if infinite is not None:
         raise _unfit(infinite, "must be a finite number")
     if len(data) > DEFAULT_MAX_OUTPUT_BYTES:
-        raise too_large(len(data), DEFAULT_MAX_OUTPUT_BYTES)
+        raise output_too_large(len(data), DEFAULT_MAX_OUTPUT_BYTES)
     return data
 
 

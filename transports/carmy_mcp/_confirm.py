@@ -20,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from carmy_engine import ToolSpec
-from carmy_engine._fingerprint import fingerprint
+from carmy_engine.transport import fingerprint
 
 from ._exchange import Context, Exchange, Owner, owner_of
 

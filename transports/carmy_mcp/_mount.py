@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import trio
 
 from carmy_engine import Engine
-from carmy_engine._crash import raise_single
+from carmy_engine.transport import raise_single
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]

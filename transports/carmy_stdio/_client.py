@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from carmy_engine._crash import raise_single
+from carmy_engine.transport import raise_single
 from carmy_wire.driver import ClientExecutor, open_client
 
 from ._channel import LineChannel

@@ -11,7 +11,7 @@ import signal
 import trio
 
 from carmy_engine import Engine
-from carmy_engine._life import descendants
+from carmy_engine.transport import descendants
 from carmy_wire.driver import serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 

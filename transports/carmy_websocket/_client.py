@@ -15,7 +15,7 @@ from wsproto.connection import Connection, ConnectionState
 from wsproto.events import AcceptConnection, Event, RejectConnection, RejectData, Request
 
 from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo, grace
-from carmy_engine._crash import raise_single
+from carmy_engine.transport import raise_single
 from carmy_wire.driver import ClientExecutor, open_client
 
 from ._channel import RECEIVE_BYTES, MessageChannel

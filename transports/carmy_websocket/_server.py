@@ -9,7 +9,7 @@ from wsproto.connection import Connection as WebSocket
 from wsproto.connection import ConnectionType
 
 from carmy_engine import AgentError, BoundEngine, Engine
-from carmy_engine._crash import as_agent_error
+from carmy_engine.transport import as_agent_error
 from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 from carmy_wire.serving import Access, Server, every, open_listeners, url_of

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from carmy_engine import AgentError, ErrorInfo
-from carmy_engine._near import not_known
 from carmy_engine.codec import check_json, duplicate_key, invalid_request, refuse_undecodable
+from carmy_engine.transport import not_known
 
 from ._errors import RemoteProtocolError
 from ._frames import (

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from carmy_engine import ErrorInfo
-from carmy_engine._model.request import OnRunning
+from carmy_engine.transport import OnRunning
 
 Id: TypeAlias = str | int
 """What a client calls its request; echoed with its type."""

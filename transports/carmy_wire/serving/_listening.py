@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from carmy_engine import ConfigurationError, Settings
-from carmy_engine._address import InheritedAddress, TcpAddress, UnixAddress, parse_address
+from carmy_engine.transport import InheritedAddress, TcpAddress, UnixAddress, parse_address
 
 from ._unix import SocketFile, bind_unix
 
