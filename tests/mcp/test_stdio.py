@@ -123,12 +123,13 @@ async def test_members_that_are_there_twice(noisy: Path, params: bytes) -> None:
         assert (await ask(found, call(2, "echo", text="name")))["result"]["structuredContent"] == {"result": "name"}
 
 
-async def test_an_id_twice(noisy: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [1, "1"])
+async def test_an_id_twice(noisy: Path, tmp_path: Path, again: object) -> None:
     """While a request is handled, another one with its id is refused without an id, and the first goes on."""
     async with session(noisy) as found:
         await found.send(call(1, "hold", marker=str(tmp_path / "held")))
         await appears(tmp_path / "held")
-        refused = await ask(found, request(1, "ping"))
+        refused = await ask(found, request(again, "ping"))
         assert (refused["id"], refused["error"]["code"]) == (None, -32600)
         assert is_there(tmp_path / "held")
 

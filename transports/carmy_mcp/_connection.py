@@ -16,6 +16,7 @@ import anyio
 import mcp_types as types
 import trio
 from mcp.server.lowlevel.server import Server
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
@@ -156,10 +157,10 @@ class _Connection:
             return None
         if not isinstance(message, JSONRPCRequest):
             return SessionMessage(message)
-        request_id = message.id
+        request_id = coerce_request_id(message.id)  # to the SDK "1" and 1 are one when something is cancelled
         if request_id in self._accepted:
             # Not under its id: that answer would be taken for the first one's.
-            twice = invalid_request(f"a request with the id {request_id!r} is still being handled")
+            twice = invalid_request(f"a request with the id {message.id!r} is still being handled")
             await self._reply(error_reply(None, types.INVALID_REQUEST, twice))
             return None
         self._accepted[request_id] = exchange
@@ -192,7 +193,7 @@ class _Connection:
             raise anyio.ClosedResourceError from None
         finally:
             if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                self._settle(message.id)
+                self._settle(coerce_request_id(message.id))
 
     def _settle(self, request_id: Id) -> None:
         self._accepted.pop(request_id, None)
