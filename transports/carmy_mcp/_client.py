@@ -13,7 +13,7 @@ import mcp_types as types
 import trio
 from mcp.client._transport import TransportStreams
 from mcp.client.client import Client
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -129,8 +129,6 @@ class McpClient:
         self._trusted = trusted
         self._session: ClientSession | None = None
         self._tools: dict[str, FarTool] = {}
-        self._is_stale = False
-        """The server has said that its tools have changed."""
         self._calls = 0
 
     @asynccontextmanager
@@ -140,7 +138,6 @@ class McpClient:
             _Streams(self._link),
             cache=None,
             client_info=types.Implementation(name="carmy-engine", version=__version__),
-            message_handler=self._notice,
         )
         is_ready = False
         try:
@@ -194,8 +191,8 @@ class McpClient:
     async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
 
-        They are made here, of what the protocol tells: reports, and the answer. ``tool.started`` comes at once, but with the
-        first report or the answer for a tool of this package, whose server may refuse the call or replay an answer.
+        They are made here, of what the protocol tells: reports, and the answer. So ``tool.started`` comes with the first of
+        those: before it, nobody can tell whether the call has even been sent.
 
         Raises:
             ClosedError: As `execute`; from the channel.
@@ -237,7 +234,7 @@ class McpClient:
     async def _list(self) -> None:
         """Ask for all tools."""
         session = self._open()
-        self._is_stale = False
+        self._link.streams[0].has_news = False
         tools: dict[str, FarTool] = {}
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -251,10 +248,6 @@ class McpClient:
                 return
         raise ClosedError(f"{self._what} lists its tools on more than {MAX_PAGES} pages")
 
-    async def _notice(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._is_stale = True
-
     async def _watch(self) -> None:
         """Hear of changed tools where the server tells only those who ask, as it does since 2026-07-28."""
         session = self._open()
@@ -266,7 +259,7 @@ class McpClient:
         try:
             async with listen(session, tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._is_stale = True
+                    pass  # the link has seen it
         except (MCPError, SubscriptionLost):
             pass  # it is asked at the next catalog all the same
 
@@ -300,7 +293,7 @@ class McpClient:
         execution_id: str,
         narrator: Narrator | None,
     ) -> Answered:
-        if self._is_stale:
+        if self._link.streams[0].has_news:
             await self._relist()
         tool = self._tools.get(params.name)
         minds = tool is not None and tool.ours
@@ -309,8 +302,6 @@ class McpClient:
             self._calls += 1
             meta["progressToken"] = token = f"carmy-{self._calls}"
             self._link.listeners[token] = narrator.report
-            if tool is not None and not minds:
-                await narrator.begin()
         call = Call()
         previous = CALL.set(call)
         started = trio.current_time()

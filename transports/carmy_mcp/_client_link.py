@@ -63,11 +63,14 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 class Incoming:
     """The SDK's view of what comes in.
 
-    The SDK would hear reports in tasks of their own, in whatever order, and the last one perhaps after the answer.
+    The SDK would hear notices in tasks of their own, in whatever order, and the last one perhaps after the answer.
 
     Args:
         receive: The next message. Raises `anyio.EndOfStream` at the end.
         listeners: See `Link`.
+
+    Attributes:
+        has_news: The server has said that its tools have changed.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Incoming:
     ) -> None:
         self._receive = receive
         self._listeners = listeners
+        self.has_news = False
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message that is for the SDK."""
@@ -85,7 +89,10 @@ class Incoming:
 
     async def _hears(self, item: SessionMessage) -> bool:
         message = item.message
-        if not isinstance(message, JSONRPCNotification) or message.method != "notifications/progress":
+        if not isinstance(message, JSONRPCNotification):
+            return False
+        self.has_news |= message.method == "notifications/tools/list_changed"
+        if message.method != "notifications/progress":
             return False
         params = message.params or {}
         token, progress, total, text = (params.get(name) for name in ("progressToken", "progress", "total", "message"))
