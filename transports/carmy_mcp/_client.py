@@ -31,8 +31,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     __version__,
 )
-from carmy_engine._crash import leaves, raise_single
-from carmy_engine._ids import new_execution_id
+from carmy_engine.transport import leaves, new_execution_id, raise_single
 from carmy_wire.driver._events import EventBuffer
 
 from ._client_calls import Narrator, call_params

@@ -22,8 +22,8 @@ from carmy_engine import (
     ExecutionResult,
     ToolProgress,
 )
-from carmy_engine._crash import as_agent_error
 from carmy_engine.codec import answer_body
+from carmy_engine.transport import as_agent_error
 
 from ..protocol import (
     Call,
