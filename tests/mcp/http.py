@@ -46,6 +46,12 @@ async def steps(ctx: AgentContext, to: int = 3) -> int:
     return to
 
 
+@tool(effect="none", parallel_safe=True, register=False)
+async def big(size: int) -> str:
+    """A large output."""
+    return "x" * size
+
+
 @tool(effect="write", parallel_safe=True, register=False)
 async def fail(how: str) -> None:
     """Fail."""
@@ -54,7 +60,7 @@ async def fail(how: str) -> None:
     raise RuntimeError("postgres://user:hunter2@db")
 
 
-TOOLS = (echo, pair, hold, steps, fail)
+TOOLS = (big, echo, pair, hold, steps, fail)
 
 
 class Caller:

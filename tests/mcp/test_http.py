@@ -16,7 +16,6 @@ from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from carmy_engine import Cause, McpSettings
-
 from tests.mcp.conftest import HELLO
 from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
 from tests.support.http import front_end, serving
@@ -38,7 +37,7 @@ async def test_every_version(version: str) -> None:
     async with serving(*TOOLS) as server, calling(server, version) as caller:
         assert (caller.session is None) == (version == MODERN)
         listed = await caller.ask("tools/list")
-        assert [tool["name"] for tool in listed["result"]["tools"]] == ["echo", "fail", "hold", "pair", "steps"]
+        assert [tool["name"] for tool in listed["result"]["tools"]] == ["big", "echo", "fail", "hold", "pair", "steps"]
         result = await caller.call("pair", a=1, b=2**60)
         assert result["content"][0]["text"] == '{"a":1,"b":1152921504606846976}'
         record = server.engine.audit.newest()[0]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
+from sse_starlette import EventSourceResponse
 
 import carmy_mcp._http
 from carmy_engine import AgentContext, BearerTokens, Cause
@@ -190,6 +191,31 @@ async def test_a_reader_that_is_slow() -> None:
         assert last["result"]["structuredContent"] == {"result": 3000}
         seen: list[Any] = [report["params"]["progress"] for report in reports]
         assert seen == sorted(set(seen))
+
+
+async def test_comments_while_a_reader_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comment for a silent stream never gets into an event that is on its way."""
+    monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.02)
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        await caller.send("tools/call", name="big", arguments={"size": 7_000_000})
+        await is_running(server.engine, 0)
+        await trio.sleep(0.2)  # time for comments, in which nothing is read
+        (told,) = messages(await caller.client.answer())
+        assert told["result"]["structuredContent"] == {"result": "x" * 7_000_000}
+
+
+async def test_a_stream_that_nobody_reads() -> None:
+    """It holds up no other call of its session."""
+    async with serving(*TOOLS) as server, calling(server) as caller, server.client() as client:
+        other = Caller(client, caller.version)
+        other.session, other._id = caller.session, 100
+        await caller.send("tools/call", {"progressToken": "t"}, name="steps", arguments={"to": 10**9})
+        await is_running(server.engine)
+        with trio.fail_after(50):
+            await trio.testing.wait_all_tasks_blocked(0.05)  # everything between the tool and the client is full
+        answer = await other.call("echo", text="hi")
+        assert answer["structuredContent"] == {"result": "hi"}
+        assert server.engine.statistics().running == 1
 
 
 async def test_a_reader_that_never_reads() -> None:

@@ -51,9 +51,10 @@ class Exchange:
         message: What the tool reported last, if anybody may come to ask.
         outlives: Its execution goes on when it has been answered: it is a task by then.
         wait_room: Waits while the peer does not take what is there already.
+        wait_report: Waits until the last report is out. The next one has to follow.
     """
 
-    __slots__ = ("arguments", "deaf", "executor", "message", "outlives", "scope", "wait_room")
+    __slots__ = ("arguments", "deaf", "executor", "message", "outlives", "scope", "wait_report", "wait_room")
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
         self.arguments = arguments
@@ -63,6 +64,7 @@ class Exchange:
         self.message: str | None = None
         self.outlives = False
         self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.wait_report: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     def stop(self, cause: Cause) -> None:
         """End its execution for another reason than the caller's will, so that it is answered, if anybody still listens.

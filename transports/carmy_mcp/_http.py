@@ -195,10 +195,13 @@ class HttpApplication:
             await _refuse(send, 404, invalid_request("there is no such session any more; begin with 'initialize'"))
             return
 
+        paced = _Paced(send)
+        exchange.wait_report = paced.wait_report
+
         async def watch(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 404:
                 self._sessions.remove(session_id)  # it has been idle for too long
-            await send(message)
+            await paced.send(message)
 
         with self._sessions.using(session_id, session):
             if not isinstance(message, JSONRPCRequest):
@@ -215,6 +218,7 @@ class HttpApplication:
             try:
                 await self.manager.handle_request(scope, receive, watch)
             finally:
+                paced.close()
                 del session.running[key]
 
     async def _end(self, session_id: str, scope: Scope) -> None:
@@ -230,6 +234,38 @@ class HttpApplication:
 
 def _no_sessions() -> AgentError:
     return AgentError.standard("METHOD_NOT_ALLOWED", "there are no sessions here; this address answers to POST only")
+
+
+class _Paced:
+    """Sends what the SDK writes on one stream, and lets one report after the other onto it.
+
+    The SDK hands on the messages of a session one after the other, each stream with a few in its queue: more reports than a
+    slow reader takes would hold up all other streams. And its comments in silent streams do not wait for an event that
+    is on its way.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = trio.Lock()
+        self._out = trio.Event()
+        self._out.set()
+        self._closed = False
+
+    async def send(self, message: Message) -> None:
+        async with self._lock:
+            await self._send(message)
+        if not message.get("body", b":").startswith(b":"):
+            self._out.set()
+
+    async def wait_report(self) -> None:
+        await self._out.wait()
+        if not self._closed:
+            self._out = trio.Event()
+
+    def close(self) -> None:
+        """Nothing more will be sent, and nobody has to wait for it."""
+        self._closed = True
+        self._out.set()
 
 
 def _executor_of(context: Context) -> BoundEngine:

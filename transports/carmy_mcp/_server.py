@@ -195,6 +195,7 @@ async def _stream(
                     exchange.message = event.message[:MAX_REPORTED]
                 if not exchange.outlives and (highest is None or event.progress > highest):
                     highest = event.progress
+                    await exchange.wait_report()
                     await context.session.report_progress(event.progress, event.total, event.message)
     assert result is not None  # the last event always comes
     return result
