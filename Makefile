@@ -5,7 +5,9 @@
 #   make node     the clients of MCP for Node, for the tests that use them
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
-#   make bench    the measurements behind the numbers in the documents
+#   make bench    ours beside its peers, in about ten minutes; needs wrk, and Node for the peers that run on it
+#   make bench-quick  the ratios of the last recorded run again, in two minutes, and what moved
+#   make bench-parts  the measurements of single parts
 #   make lock     renew the pinned requirements (needs uv)
 
 ifeq ($(origin PYTHON),undefined)
@@ -17,10 +19,11 @@ VENV ?= .venv-$(notdir $(PYTHON))
 endif
 
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 
-.PHONY: demo test check fix bench lock clean
+.PHONY: demo test check fix bench bench-quick bench-parts lock clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.run-stamp
@@ -45,8 +48,22 @@ fix: $(VENV)/.dev-stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev-stamp
+bench: $(BENCH)/.stamp
+	$(BENCH)/bin/python -m bench.peers $(ARGS)
+
+bench-quick: $(BENCH)/.stamp
+	$(BENCH)/bin/python -m bench.peers --quick $(ARGS)
+
+bench-parts: $(VENV)/.dev-stamp
 	@set -e; for script in bench/*.py; do name=$$(basename "$$script" .py); echo "== $$name"; $(BIN)/python -m "bench.$$name"; done
+
+# The peers have an environment of their own, and packages of Node where there is one.
+$(BENCH)/.stamp: requirements-bench.txt bench/peers/servers/package-lock.json
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-bench.txt
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	if command -v npm >/dev/null; then npm ci --silent --prefix bench/peers/servers; fi
+	@touch $@
 
 # What the engine needs to run, and then what its developers need. Both are pinned, with hashes.
 $(VENV)/.run-stamp: requirements.txt pyproject.toml
@@ -67,6 +84,8 @@ lock:
 	$(LOCK) --extra http --extra websocket --extra cli --group pyproject.toml:build --output-file requirements.txt
 	$(LOCK) --extra http --extra websocket --extra cli --group pyproject.toml:build --group pyproject.toml:dev \
 		--constraints requirements.txt --output-file requirements-dev.txt
+	$(LOCK) --extra http --extra mcp --extra sqlite --extra cli --group pyproject.toml:build --group pyproject.toml:bench \
+		--constraints requirements-dev.txt --output-file requirements-bench.txt
 
 clean:
 	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
