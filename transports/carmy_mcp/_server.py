@@ -22,8 +22,7 @@ from carmy_engine import (
     ToolProgress,
     __version__,
 )
-from carmy_engine._crash import as_agent_error
-from carmy_engine._ids import new_execution_id
+from carmy_engine.transport import as_agent_error, new_execution_id
 
 from ._confirm import Questions
 from ._exchange import EXECUTION_META, Context, Exchange, request_of
