@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -11,15 +13,20 @@ from tests.engine.kit import Bench, bench, code
 Asked = list[tuple[str, bytes]]
 
 
-def asking(b: Bench, answer: object, asked: Asked, **who: object) -> Bench:
-    """The bench of a caller whose person is asked, and answers so."""
+def person(answer: object, asked: Asked) -> Any:
+    """Asks a person who answers so."""
 
     async def confirm(spec: ToolSpec, arguments: bytes) -> bool:
         asked.append((spec.name, arguments))
         await trio.lowlevel.checkpoint()
         return answer  # type: ignore[return-value]
 
-    return b.on(b.engine.bind(confirm=confirm, **who))  # type: ignore[arg-type]
+    return confirm
+
+
+def asking(b: Bench, answer: object, asked: Asked, **who: Any) -> Bench:
+    """The bench of a caller whose person is asked, and answers so."""
+    return b.on(b.engine.bind(confirm=person(answer, asked), **who))
 
 
 async def test_a_yes_counts_for_one_call():
@@ -167,3 +174,21 @@ async def test_a_question_that_fails():
             assert crashed.error.category == "internal"
             assert "secret" not in repr(crashed.error)
         assert await b.effects("t") == 0
+
+
+async def test_asking_whichever_way_a_call_is_made():
+    """Streams and typed calls ask as well, and a binding made of one that asks does too."""
+
+    @tool(effect="destructive", register=False)
+    async def drop(name: str) -> str:
+        return name
+
+    asked: Asked = []
+    async with bench(drop) as b:
+        ana = asking(b, True, asked, principal="ana")
+        *_, last = await ana.events("drop", {"name": "x"})
+        assert last.result.data == "x"
+        bound = b.engine.bind(principal="ben", confirm=person(True, asked))
+        assert await bound.call(drop, name="y") == "y"
+        assert await bound.subset("drop").bind(session="s").call(drop, name="z") == "z"
+        assert [arguments for _, arguments in asked] == [b'{"name":"x"}', b'{"name":"y"}', b'{"name":"z"}']
