@@ -129,6 +129,7 @@ def test_the_request_id_of_a_call(carmy: Carmy) -> None:
         (("call", "slow.py", "sleep", "--loud"), "call has no option --loud"),
         (("call", "slow.py", "sleep", "--timeout", "0"), "--timeout must be a number of seconds above 0"),
         (("call", "slow.py", "sleep", "--url", "http://127.0.0.1:1"), "takes no target"),
+        (("call", "slow.py", "sleep", "--on-running", "join"), "on-running"),
         (("call", "sleep", "--url", "ftp://x"), "--url must be like http://127.0.0.1:3000"),
     ],
 )

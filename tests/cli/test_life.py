@@ -46,6 +46,9 @@ async def test_serve_call_and_stop() -> None:
             assert server.url.startswith("http://127.0.0.1:")
             code, answer = await carmy("call", "sleep", '{"seconds": 0}', "--url", server.url, "--request-id", "a")
             assert (code, answer["data"]) == (0, "slept")
+            assert await carmy(
+                *("call", "sleep", '{"seconds": 0}', "--url", server.url, "--request-id", "a", "--on-running", "wait")
+            ) == (code, answer)
             code, answer = await carmy("call", "sleep", '{"seconds": "soon"}', "--url", server.url)
             assert (code, answer["error"]["code"]) == (1, "INVALID_ARGUMENTS")
             server.process.send_signal(signal.SIGTERM)

@@ -108,6 +108,8 @@ async def test_unknown_tool() -> None:
         (b'{"tool":"echo","timeout_ms":-1}', "timeout_ms"),
         (b'{"tool":"echo","timeout_ms":true}', "timeout_ms"),
         (b'{"tool":"echo","timeout_ms":"5"}', "timeout_ms"),
+        (b'{"tool":"echo","on_running":"join"}', "on_running"),
+        (b'{"tool":"echo","on_running":true}', "on_running"),
         (b'{"tool":"echo","request_id":5}', "request_id"),
         (b'{"tool":"echo","arguments":{"text":' + b"[" * 200 + b"]" * 200 + b"}}", "nested"),
         (b'{"tool":"echo","arguments":{"text":NaN}}', ""),

@@ -57,6 +57,7 @@ def test_what_is_left_of_the_deadline_is_sent() -> None:
         ({"timeout_ms": math.inf}, "INVALID_REQUEST"),
         ({"timeout_ms": math.nan}, "INVALID_REQUEST"),
         ({"timeout_ms": 0}, "INVALID_REQUEST"),
+        ({"on_running": "join"}, "INVALID_REQUEST"),
         ({"timeout_ms": True}, "INVALID_REQUEST"),
         ({"timeout_ms": "1"}, "INVALID_REQUEST"),
         ({"request_id": "\ud800"}, "INVALID_REQUEST"),

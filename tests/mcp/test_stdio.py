@@ -219,7 +219,13 @@ async def test_what_a_call_can_say_about_itself(noisy: Path) -> None:
         assert "_meta" not in (await ask(found, call(3, "pair", a=1, b=2)))["result"]
         late = (await ask(found, call(4, "slow", {"carmy/timeout_ms": 1}, number=1)))["result"]
         assert late["_meta"]["carmy/status"] == "timed_out"
-        for wrong in ({"carmy/request_id": 1}, {"carmy/timeout_ms": 0}, {"carmy/timeout_ms": "5"}):
+        for wrong in (
+            {"carmy/request_id": 1},
+            {"carmy/timeout_ms": 0},
+            {"carmy/timeout_ms": "5"},
+            {"carmy/on_running": "join"},
+            {"carmy/on_running": None},
+        ):
             refused = (await ask(found, call(5, "pair", wrong, a=1, b=2)))["result"]
             assert refused["_meta"]["carmy/error"]["code"] == "INVALID_REQUEST"
 

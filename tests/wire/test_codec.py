@@ -39,6 +39,7 @@ from carmy_wire.protocol._codec import too_large
         (b'{"id":1,"op":"cancel","target":"a"}', Cancel(id=1, target="a")),
         (b'{"id":1,"op":"cancel","execution_id":"e"}', Cancel(id=1, execution_id="e")),
         (b'{"id":1,"op":"call","tool":"a"}', Call(id=1, tool="a")),
+        (b'{"id":1,"op":"call","tool":"a","on_running":"wait"}', Call(id=1, tool="a", on_running="wait")),
         (
             b'{"id":1,"op":"call","tool":"a","arguments":{"b":2},"request_id":"r","timeout_ms":5,"stream":true}',
             Call(id=1, tool="a", arguments=msgspec.Raw(b'{"b":2}'), request_id="r", timeout_ms=5, stream=True),
@@ -88,6 +89,8 @@ def refusal(message: bytes) -> dict[str, Any]:
         (b'{"id":1,"op":"call","tool":"a","timeout_ms":0}', 1, "timeout_ms"),
         (b'{"id":1,"op":"call","tool":"a","timeout_ms":true}', 1, "timeout_ms"),
         (b'{"id":1,"op":"call","tool":"a","timeout_ms":1e999}', 1, "range"),
+        (b'{"id":1,"op":"call","tool":"a","on_running":"join"}', 1, "on_running"),
+        (b'{"id":1,"op":"call","tool":"a","on_running":null}', 1, "on_running"),
         (b'{"id":1,"op":"call","tool":"a","stream":1}', 1, "stream"),
         (b'{"id":1,"op":"call","tool":"a","tool":"b"}', 1, "twice"),
         (b'{"id":1,"id":2,"op":"ping"}', None, "twice"),
