@@ -39,13 +39,13 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
     """
 
     def __init__(self) -> None:
-        self._events: deque[ExecutionEvent] = deque()
+        self._events: deque[ExecutionEvent] | None = None  # an idle stream keeps no buffer either
         self._seq = 0
         self._pending_bytes = 0
         self._finished = False
         self._closed = False
         self._readable = trio.Event()
-        self._drained = trio.Event()
+        self._drained: trio.Event | None = None
 
     async def receive(self) -> ExecutionEvent:
         """Wait for the next event.
@@ -60,12 +60,13 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
                 raise trio.ClosedResourceError
             if self._finished:
                 raise trio.EndOfChannel
+            self._events = None
             self._readable = trio.Event()
             await self._readable.wait()
         event = self._events.popleft()
         if isinstance(event, ToolProgress) and event.partial_json is not None:
             self._pending_bytes -= len(event.partial_json)
-            self._drained.set()
+            self._wake_writers()
         return event
 
     async def aclose(self) -> None:
@@ -76,10 +77,10 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
     def close(self) -> None:
         """Nobody reads any more: keep nothing, and hold up nobody who still has something to say."""
         self._closed = True
-        self._events.clear()
+        self._events = None
         self._pending_bytes = 0
         self._readable.set()
-        self._drained.set()
+        self._wake_writers()
 
     def put(self, event: type[ExecutionEvent], execution: Execution, **fields: Any) -> None:
         """Add an event. Never blocks, in the trio thread only."""
@@ -87,16 +88,15 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
             return
         seq = self._seq
         newest = self._events[-1] if self._events else None
-        if event is ToolProgress and isinstance(newest, ToolProgress) and newest.partial_json is None:
+        if self._events and event is ToolProgress and isinstance(newest, ToolProgress) and newest.partial_json is None:
             self._events.pop()
             seq = newest.seq
         else:
             self._seq += 1
-        self._events.append(event(seq=seq, execution_id=execution.id, tool=execution.tool, **fields))
+        self._append(event(seq=seq, execution_id=execution.id, tool=execution.tool, **fields))
         self._finished = event is ExecutionCompleted
-        self._readable.set()
         if execution.ended:
-            self._drained.set()  # an abandoned thread may be waiting with a part that nobody wants any more
+            self._wake_writers()  # an abandoned thread may be waiting with a part that nobody wants any more
 
     async def put_partial(self, execution: Execution, data: bytes) -> None:
         """Add a part of the result; wait while the reader is too far behind. Nothing is added if cancelled.
@@ -106,18 +106,28 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._is_full(len(data)) and not self._closed and not execution.ended:
-            self._drained = trio.Event()
+            if self._drained is None:  # else another task of the tool waits already
+                self._drained = trio.Event()
             await self._drained.wait()
         if execution.ended:
             raise AgentError.standard("CANCELLED", "the execution has ended")
         if not self._closed:
             # One event per part, even when the last one was a part as well.
             self._pending_bytes += len(data)
-            self._events.append(
-                ToolProgress(seq=self._seq, execution_id=execution.id, tool=execution.tool, partial_json=data)
-            )
+            self._append(ToolProgress(seq=self._seq, execution_id=execution.id, tool=execution.tool, partial_json=data))
             self._seq += 1
-            self._readable.set()
+
+    def _append(self, event: ExecutionEvent) -> None:
+        if self._events is None:
+            self._events = deque()
+        self._events.append(event)
+        self._readable.set()
+
+    def _wake_writers(self) -> None:
+        """There may be room, or there is nobody who needs it any more."""
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
 
     def _is_full(self, more: int) -> bool:
         return self._pending_bytes > 0 and self._pending_bytes + more > MAX_PENDING_BYTES

@@ -68,6 +68,27 @@ async def test_parts_wait_for_a_slow_reader():
         assert len(parts) == 100
 
 
+async def test_parts_of_two_tasks_wait_for_a_slow_reader():
+    """Two tasks of a tool may both wait for the reader: each goes on when there is room, and no part is lost."""
+
+    @read
+    async def eager(ctx: AgentContext) -> None:
+        async def send() -> None:
+            for _ in range(3):
+                await ctx.progress.partial("x" * 200_000)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            nursery.start_soon(send)
+
+    with trio.fail_after(5):
+        async with bench(eager) as b, b.engine.stream(request("eager")) as channel:
+            await wait_all_tasks_blocked()
+            events = [event async for event in channel]
+    assert len([event for event in events if isinstance(event, ToolProgress)]) == 6
+    assert events[-1].result.error is None
+
+
 async def test_one_large_part_gets_through():
     """A part that is larger than the bound is sent alone rather than never."""
 
