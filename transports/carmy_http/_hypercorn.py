@@ -229,7 +229,7 @@ class Protocol(H11Protocol):
         self._link.finish()
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Write a part of the answer. The head waits for the body where a body of known length follows at once."""
+        """Write a part of the answer. The head waits for the first of the body, so that both are one packet (ASGI allows it)."""
         if isinstance(event, StreamClosed):
             await self._maybe_recycle()
         elif self._refused:
@@ -240,8 +240,6 @@ class Protocol(H11Protocol):
                 # The rest of this body will not be read, or the server is going away.
                 headers.append((b"connection", b"close"))
             self._held = self._encode(h11.Response(headers=headers, status_code=event.status_code))
-            if not any(name == b"content-length" for name, _ in event.headers):
-                await self._flush(b"")
         elif isinstance(event, Body):
             await self._flush(self._encode(h11.Data(data=event.data)))
         elif isinstance(event, EndBody):
