@@ -21,8 +21,10 @@ _PREFLIGHT: HeaderList = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS"),
     (
         b"access-control-allow-headers",
-        b"Accept, Authorization, Cache-Control, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID,"
-        b" Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id",
+        (
+            b"Accept, Authorization, Cache-Control, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID,"
+            b" Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id"
+        ),
     ),
     (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
 )
