@@ -26,7 +26,7 @@ from carmy_engine import (
     grace,
 )
 from carmy_engine.transport import raise_single
-from carmy_wire.driver._events import EventBuffer
+from carmy_wire.driver import EventBuffer
 from carmy_wire.protocol import EventReader, parse_catalog, parse_event
 
 from ._client_decide import Failure, Lost, Question, next_wait, read_answer, read_error, runs_still

@@ -32,7 +32,7 @@ from carmy_engine import (
     __version__,
 )
 from carmy_engine.transport import leaves, new_execution_id, raise_single
-from carmy_wire.driver._events import EventBuffer
+from carmy_wire.driver import EventBuffer
 
 from ._client_calls import Narrator, call_params
 from ._client_http import name_of, open_url

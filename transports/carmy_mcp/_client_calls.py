@@ -16,8 +16,7 @@ from carmy_engine import (
 )
 from carmy_engine.codec import decode
 from carmy_engine.transport import invalid_arguments
-from carmy_wire.driver._events import EventBuffer
-from carmy_wire.driver._requests import call_frame
+from carmy_wire.driver import EventBuffer, call_frame
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
 from ._client_results import Answered

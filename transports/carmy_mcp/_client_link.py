@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
-from carmy_wire.driver._outgoing import Message
+from carmy_wire.driver import Message
 
 Hear: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes one report: progress, total, message. Must not wait."""

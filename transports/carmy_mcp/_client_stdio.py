@@ -21,8 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from carmy_engine import grace
-from carmy_stdio._channel import LineChannel
-from carmy_stdio._child import Child, open_child
+from carmy_stdio import Child, LineChannel, open_child
 from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 
 from ._client_link import CALL, Call, Failure, Hear, Incoming, Sent
@@ -38,7 +37,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 async def open_process(
     command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None
 ) -> AsyncIterator[StdioLink]:
-    """Run a server for the length of a block; see `carmy_stdio._child.open_child`.
+    """Run a server for the length of a block; see `carmy_stdio.open_child`.
 
     Raises:
         ClosedError: The command cannot be started.

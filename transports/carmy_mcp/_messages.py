@@ -10,8 +10,7 @@ from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification,
 
 from carmy_engine import AgentError
 from carmy_engine.codec import check_json, decode, duplicate_key, invalid_request
-from carmy_wire.protocol import MAX_MESSAGE_BYTES
-from carmy_wire.protocol._codec import one_line
+from carmy_wire.protocol import MAX_MESSAGE_BYTES, one_line
 
 from ._exchange import Exchange
 from ._results import error_data

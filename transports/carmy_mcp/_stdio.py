@@ -5,11 +5,7 @@ from __future__ import annotations
 import trio
 
 from carmy_engine import BoundEngine, Cause, Engine
-from carmy_stdio import claim
-from carmy_stdio._channel import LineChannel
-from carmy_stdio._server import _end_children, _watch
-from carmy_stdio._threads import ThreadReader, ThreadWriter
-from carmy_wire.protocol import MAX_MESSAGE_BYTES
+from carmy_stdio import claim, open_lines
 
 from ._confirm import Questions
 from ._connection import serve_connection
@@ -39,18 +35,13 @@ class _Mcp:
         Raises:
             ConfigurationError: Standard output is closed.
         """
-        descriptors = claim()
-        reader = ThreadReader(descriptors.input)
-        writer = ThreadWriter(descriptors.output, descriptors.turns)
-        channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES)
         caller = engine.bind(transport="mcp")
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
 
         def executor_of(_: Context) -> BoundEngine:
             return caller
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
+        async with open_lines(engine) as channel, trio.open_nursery() as nursery:
             task_status.started("mcp ready")
             after = engine.settings.mcp.promote_after_secs
             tasks = Tasks(nursery, after) if after else None
@@ -64,8 +55,6 @@ class _Mcp:
                 drain_seconds = 0 if is_gone else engine.settings.drain_timeout_secs
                 await tasks.finish(drain_seconds, Cause.DISCONNECT if is_gone else Cause.SHUTDOWN)
             nursery.cancel_scope.cancel()
-        if engine.statistics().stuck_threads:
-            _end_children()
 
 
 serve = _Mcp()

@@ -7,6 +7,8 @@ import math
 import os
 import select
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -46,12 +48,7 @@ class _Stdio:
         Raises:
             ConfigurationError: Standard output is closed.
         """
-        descriptors = claim()
-        reader = reader_of(descriptors.input)
-        writer = ThreadWriter(descriptors.output, descriptors.turns)
-        channel = LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES, writer.write_at_once)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
+        async with open_lines(engine) as channel:
             task_status.started("stdio ready")
             await serve_channel(
                 engine.bind(transport="stdio"),
@@ -61,13 +58,34 @@ class _Stdio:
                 drain_seconds=engine.settings.drain_timeout_secs,
                 write_seconds=math.inf,  # a parent may take its time to read, and holds nothing but itself
             )
-            nursery.cancel_scope.cancel()
-        if engine.statistics().stuck_threads:
-            _end_children()
 
 
 serve = _Stdio()
 """The transport; see `_Stdio.__call__`."""
+
+
+@asynccontextmanager
+async def open_lines(engine: Engine) -> AsyncIterator[LineChannel]:
+    """Standard input and output as a channel, for the length of a block: for any protocol of messages on lines.
+
+    When nobody reads the output any more, the block is cancelled; when the parent has gone, the input ends. After it,
+    programs are ended that threads have started and still wait for, if the engine has such threads.
+
+    Args:
+        engine: What is served.
+
+    Raises:
+        ConfigurationError: Standard output is closed.
+    """
+    descriptors = claim()
+    reader = reader_of(descriptors.input)
+    writer = ThreadWriter(descriptors.output, descriptors.turns)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
+        yield LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES, writer.write_at_once)
+        nursery.cancel_scope.cancel()
+    if engine.statistics().stuck_threads:
+        _end_children()
 
 
 async def _watch(descriptors: Descriptors, reader: Reader, serving: trio.CancelScope) -> None:

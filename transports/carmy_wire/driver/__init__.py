@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from ._client import ClientExecutor, open_client
 from ._events import EventBuffer
-from ._outgoing import MAX_OUTGOING_BYTES, Batches, Immediate, Outgoing
+from ._outgoing import MAX_OUTGOING_BYTES, Batches, Immediate, Message, Outgoing
+from ._requests import call_frame
 from ._server import FLUSH_SECONDS, WRITE_SECONDS, Ending, serve_channel
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "Ending",
     "EventBuffer",
     "Immediate",
+    "Message",
     "Outgoing",
+    "call_frame",
     "open_client",
     "serve_channel",
 ]

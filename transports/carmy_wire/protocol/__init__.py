@@ -9,7 +9,7 @@ peer's raises `RemoteProtocolError`, with the reply that the peer deserves. Line
 from __future__ import annotations
 
 from ._answers import parse_catalog, parse_event, parse_result
-from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_answer, decode_request, encode
+from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_answer, decode_request, encode, one_line
 from ._connection import ClientConnection, ServerConnection
 from ._errors import LocalProtocolError, RemoteProtocolError
 from ._frames import (
@@ -69,6 +69,7 @@ __all__ = [
     "decode_answer",
     "decode_request",
     "encode",
+    "one_line",
     "parse_catalog",
     "parse_event",
     "parse_result",
