@@ -1,6 +1,8 @@
 """``tools/call`` over standard input and output: this engine, and the official SDK's own high-level server.
 
-Both serve the same tool to the same raw client, one call after the other, and sixteen at a time.
+Both serve the same tool to the same raw client, one call after the other, and sixteen at a time. Then the processor time of
+the same calls, beside that of servers that run no tool: the SDK's low-level one with a constant answer, over its own streams and
+over our connection. What they take nobody who stands on the SDK can save.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import statistics
 import sys
 import time
 from subprocess import PIPE
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -32,6 +35,37 @@ server = MCPServer("bench", log_level="ERROR")
 async def add(a: int, b: int) -> dict[str, int]:
     return {"sum": a + b}
 trio.run(server.run_stdio_async)
+"""
+CONSTANT = """
+from mcp.server.lowlevel.server import Server
+answer = {"content": [{"type": "text", "text": '{"sum":3}'}], "structuredContent": {"sum": 3}, "isError": False}
+async def call(context, params):
+    return answer | {"resultType": "complete"}
+server = Server("bench", on_call_tool=call)
+"""
+LOW_LEVEL = f"""
+import trio
+from mcp.server.stdio import stdio_server
+{CONSTANT}
+async def main():
+    async with stdio_server() as streams:
+        await server.run(*streams, server.create_initialization_options())
+trio.run(main)
+"""
+OUR_CONNECTION = f"""
+import trio
+from carmy_stdio import claim
+from carmy_stdio._channel import LineChannel
+from carmy_stdio._threads import ThreadReader, ThreadWriter
+from carmy_mcp._connection import serve_connection
+{CONSTANT}
+server.middleware.clear()  # as ours, which has one of its own in the place of the SDK's
+async def main():
+    found = claim()
+    reader, writer = ThreadReader(found.input), ThreadWriter(found.output, found.turns)
+    channel = LineChannel(reader.receive_some, writer.send_all, 1 << 22)
+    await serve_connection(server, channel, stopped=trio.Event(), drain_seconds=1)
+trio.run(main)
 """
 HELLO = [
     {
@@ -65,16 +99,27 @@ class _Client:
         self._buffer = self._buffer.split(b"\n", count)[count]
 
 
-async def _measure(script: str, batch: int) -> float:
-    """Microseconds of a call."""
+class _Cost(NamedTuple):
+    """Of a call, in microseconds: how long it takes, and what its server's processor does for it."""
+
+    took: float
+    worked: float
+
+
+def _worked(pid: int) -> float:
+    """Seconds of the processor that a process has used: the clock that Linux has for each."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+async def _measure(script: str, batch: int) -> _Cost:
     process = await trio.lowlevel.open_process([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, stderr=PIPE)
     client = _Client(process)
     await client.send(*HELLO)
     await client.lines(1)
     number = 0
-    started = 0.0
+    started = worked = 0.0
     for calls in (CALLS // 10, CALLS):  # the first ones warm it up
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), _worked(process.pid)
         for _ in range(calls // batch):
             calls_now = []
             for _ in range(batch):
@@ -83,18 +128,24 @@ async def _measure(script: str, batch: int) -> float:
                 calls_now.append({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
             await client.send(*calls_now)
             await client.lines(batch)
-    took = time.perf_counter() - started
+    took, worked = time.perf_counter() - started, _worked(process.pid) - worked
     process.kill()
     await process.wait()
-    return took / (CALLS // batch * batch) * 1e6
+    calls = CALLS // batch * batch
+    return _Cost(took / calls * 1e6, worked / calls * 1e6)
 
 
 async def main() -> None:
     for batch in (1, 16):
-        found = [(await _measure(OURS, batch), await _measure(THEIRS, batch)) for _ in range(ROUNDS)]
-        ours, theirs = (statistics.median(times) for times in zip(*found, strict=True))
-        ratio = statistics.median(theirs / ours for ours, theirs in found)
+        scripts = (OURS, THEIRS, LOW_LEVEL, OUR_CONNECTION)
+        rounds = [[await _measure(script, batch) for script in scripts] for _ in range(ROUNDS)]
+        ours, theirs = (statistics.median(found[place].took for found in rounds) for place in (0, 1))
+        ratio = statistics.median(found[1].took / found[0].took for found in rounds)
         print(f"{batch:2} at a time: {ours:6.0f} µs, the SDK's own {theirs:6.0f} µs: {ratio:.2f} times as fast")
+        whole, high, low, bare = (statistics.median(found[place].worked for found in rounds) for place in range(4))
+        share = statistics.median(found[3].worked / found[0].worked for found in rounds)
+        print(f"   processor: {whole:6.0f} µs, the SDK's own {high:6.0f} µs")
+        print(f"   a constant answer: {low:6.0f} µs over its streams, {bare:6.0f} µs over ours: {share:.0%} of ours")
 
 
 if __name__ == "__main__":
