@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
-from carmy_engine import AgentError, App, DeclarationError, ToolRegistry, ToolSpec, tool
+from carmy_engine import AgentError, App, DeclarationError, ExecutionResult, ModelResult, ToolRegistry, ToolSpec, tool
 from carmy_engine._declare import compile_tool
 from carmy_engine.providers import FORMATS, Provider, provider
 from carmy_engine.providers._walk import accepts_null, definitions_of, resolved
@@ -110,6 +110,28 @@ def response(form: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         "mcp": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}},
     }
     return responses[form]
+
+
+def told(form: str, rendered: list[dict[str, Any]]) -> Any:
+    """The output that a rendered turn of one call tells the model."""
+    (message,) = rendered
+    if form == "gemini":
+        return message["parts"][0]["functionResponse"]["response"]["output"]
+    if form == "mcp":
+        return json.loads(message["result"]["content"][0]["text"])
+    content = message["content"][0] if form == "anthropic" else message
+    return json.loads(content["output" if form == "openai-responses" else "content"])
+
+
+@every_format
+@every_case
+def test_a_value_comes_back(form: str, case: str) -> None:
+    """The same value as a tool's output reaches the model as it was, whatever its shape."""
+    value = CASES[case][1]
+    (call,) = PROVIDERS[form].parse(response(form, PROVIDERS[form].name_for(NAMES[case]), value))
+    result = ExecutionResult(execution_id="exec_1", data_json=json.dumps(value).encode())
+    rendered = PROVIDERS[form].render([ModelResult(call=call, result=result)])
+    assert told(form, json.loads(json.dumps(rendered))) == value
 
 
 @every_format
