@@ -208,12 +208,15 @@ def _lines(headers: dict[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
-@pytest.mark.parametrize("settings", [{"mcp": McpSettings(sessions=False)}, {"reuse_port": True}])
-async def test_without_sessions(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "http"),
+    [({"mcp": McpSettings(sessions=False)}, {}), ({"reuse_port": True}, {}), ({}, {"processes": 2})],
+)
+async def test_without_sessions(settings: dict[str, Any], http: dict[str, Any]) -> None:
     """Where requests may reach different processes, each stands alone in every version, needs no other one before it, and is
     given up by closing it.
     """
-    async with serving(*TOOLS, settings=settings) as server:
+    async with serving(*TOOLS, settings=settings, http=http) as server:
         for version in VERSIONS:
             async with server.client() as client:
                 caller = Caller(client, version)

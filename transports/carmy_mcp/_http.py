@@ -52,15 +52,16 @@ _EXCHANGE = "carmy_mcp.exchange"
 """The name in a scope's ``extensions`` of what is known of the request."""
 
 
-async def run_application(engine: Engine, *, task_status: trio.TaskStatus[HttpApplication]) -> None:
+async def run_application(engine: Engine, several: bool, *, task_status: trio.TaskStatus[HttpApplication]) -> None:
     """Keep the application's sessions until cancelled.
 
     Args:
         engine: An open engine.
+        several: Other processes serve at the same address, so that there cannot be sessions.
         task_status: Started with the application.
     """
     async with trio.open_nursery() as nursery:
-        application = HttpApplication(engine, nursery)
+        application = HttpApplication(engine, nursery, several)
         async with application.manager.run():
             task_status.started(application)
             await trio.sleep_forever()
@@ -72,17 +73,18 @@ class HttpApplication:
     Args:
         engine: An open engine.
         nursery: For what has to go on when its client has gone.
+        several: See `run_application`.
 
     Attributes:
         manager: The SDK's part of it.
     """
 
-    def __init__(self, engine: Engine, nursery: trio.Nursery) -> None:
+    def __init__(self, engine: Engine, nursery: trio.Nursery, several: bool) -> None:
         self._stopping = engine.stopping
         self._nursery = nursery
         self._sessions = Sessions()
         settings = engine.settings
-        self._alone = not settings.mcp.sessions or settings.reuse_port
+        self._alone = several or not settings.mcp.sessions or settings.reuse_port
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
         after = engine.settings.mcp.promote_after_secs
         tasks = Tasks(nursery, after) if after else None

@@ -62,5 +62,6 @@ class _Late:
 
     async def _make(self) -> AsgiApplication:
         module = await trio.to_thread.run_sync(importlib.import_module, "carmy_mcp._http")
-        application: AsgiApplication = await self._nursery.start(module.run_application, self._engine)
+        several = self._engine.settings.http.processes > 1
+        application: AsgiApplication = await self._nursery.start(module.run_application, self._engine, several)
         return application

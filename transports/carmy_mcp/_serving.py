@@ -25,7 +25,7 @@ async def serve_http(engine: Engine, *, task_status: trio.TaskStatus[str] = trio
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
     async with trio.open_nursery() as nursery:
-        application = await nursery.start(run_application, engine)
+        application = await nursery.start(run_application, engine, False)
         endpoints = Endpoints(engine, {"/mcp": application}, only_mounts=True)
         await serve_endpoints(engine, endpoints, "mcp", "/mcp", task_status=task_status)
         nursery.cancel_scope.cancel()
