@@ -12,6 +12,7 @@ import trio
 from carmy_engine import Cause, ExecutionRequest
 from carmy_engine._model.reservation import ReservationState
 from carmy_engine.stores.memory import MemoryStore
+from carmy_engine.stores.sqlite import SqliteStore
 from tests.engine.kit import Bench, bench, request
 
 MOST_STEPS = 300
@@ -209,11 +210,16 @@ async def test_cancelled_at_every_await_of_a_queue(way):
 
 @pytest.mark.parametrize("way", [execute, stream], ids=["execute", "stream"])
 @pytest.mark.parametrize("end", ["answers", "frees", "leaves"])
-@pytest.mark.parametrize("store", [MemoryStore, WaitingStore], ids=["memory", "waiting"])
-async def test_cancelled_at_every_await_of_a_joiner(way, end, store):
+@pytest.mark.parametrize("store", ["memory", "waiting", "sqlite"])
+async def test_cancelled_at_every_await_of_a_joiner(way, end, store, tmp_path):
     """Wherever somebody who joins a run goes away: the run ends as it would have, and nothing of the joiner stays behind."""
+    make = {
+        "memory": lambda _: MemoryStore(),
+        "waiting": lambda _: WaitingStore(),
+        "sqlite": lambda steps: SqliteStore(tmp_path / f"{steps}.db", durability="normal"),
+    }[store]
     for steps in range(MOST_STEPS):
-        async with bench(store=store()) as b, trio.open_nursery() as nursery:
+        async with bench(store=make(steps)) as b, trio.open_nursery() as nursery:
             gate = b.gate()
             arguments = {"tag": "t", "gate": gate, "then": "wait_then_retryable" if end == "frees" else "wait"}
             holder = b.start(nursery, "write", arguments, request_id="r")
