@@ -116,6 +116,13 @@ async def gateway_stdio() -> AsyncIterator[Executor]:
 
 
 @asynccontextmanager
+async def gateway_mcp() -> AsyncIterator[Executor]:
+    """A gateway to a child process that speaks MCP."""
+    async with gateway_to(mcp()) as found:
+        yield found
+
+
+@asynccontextmanager
 async def two_hops() -> AsyncIterator[Executor]:
     """The client of a WebSocket server, whose engine is a gateway to another WebSocket server."""
     async with (
@@ -173,17 +180,27 @@ _NO_PARTS = "the protocol has no messages for parts of a result"
 _NO_WAITING = "the protocol does not say that a call waits for its turn, which this check has to know"
 _LATE_ID = "the execution's id comes with the answer; the events before it have one of the client's"
 
+_NO_BEGIN = "the protocol does not say that a tool has begun: it is told with the first report, or with the answer"
+
 _MCP = {
     "E-401": _LATE_ID,
     "E-406": _NO_PARTS,
     "E-407": _NO_PARTS,
     "E-408": _NO_WAITING,
-    "E-409": "the protocol does not say that a tool has begun: it is told with the first report, or with the answer",
+    "E-409": _NO_BEGIN,
     "E-412": _LATE_ID,
     "E-414": _NO_PARTS,
     "E-605": _NO_WAITING,
     "E-703": _NO_WAITING,
     "E-704": _NO_WAITING,
+}
+
+_GATEWAY_MCP = {
+    **_GATEWAY,
+    "E-406": _NO_PARTS,
+    "E-407": _NO_PARTS,
+    "E-409": _NO_BEGIN,
+    "E-414": _NO_PARTS,
 }
 
 TRANSPORTS: dict[str, Transport] = {
@@ -197,5 +214,6 @@ TRANSPORTS: dict[str, Transport] = {
     "mcp_http": Transport(mcp_http, departs=_MCP),
     "gateway": Transport(gateway, departs=_GATEWAY),
     "gateway_stdio": Transport(gateway_stdio, shared=True, departs=_GATEWAY),
+    "gateway_mcp": Transport(gateway_mcp, shared=True, departs=_GATEWAY_MCP),
     "two_hops": Transport(two_hops, departs=_GATEWAY),
 }
