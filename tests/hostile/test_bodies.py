@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.hostile.siege import besieged, no_fault
@@ -12,6 +14,9 @@ __all__ = ["no_fault"]
 LIMIT = 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 """Of an answer that says what is wrong; it must not give back what was sent."""
+
+MAX_CPU_SECONDS = 2.0
+"""Half a second is usual for the worst of them. What is quadratic takes minutes."""
 
 
 def fill(start: bytes, unit: bytes, end: bytes = b"") -> bytes:
@@ -62,15 +67,17 @@ BODIES: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_bodies(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A large body gets its documented answer, of bounded size, and holds the event loop for no second."""
+async def test_bodies(name: str) -> None:
+    """A large body gets its documented answer, of bounded size, and is dealt with in time that is linear in its size."""
     body, status = BODIES[name]
     assert len(body) <= LIMIT
     async with besieged(*ALL) as siege:
         async with siege.server.client() as client:
+            before = time.process_time()  # by the clock, it would depend on what else the machine does
             answer = await client.request("POST", "/agent/execute", {"content-type": "application/json"}, body)
+            spent = time.process_time() - before
         assert answer.status == status
         if status != 200:
             assert answer.code in {"INVALID_REQUEST", "INVALID_ARGUMENTS", "INVALID_ID", "TOOL_NOT_FOUND"}
             assert len(answer.body) < MAX_ERROR_BYTES
-    assert "event loop" not in caplog.text  # the watchdog's complaint
+    assert spent < MAX_CPU_SECONDS
