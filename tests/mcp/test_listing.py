@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jsonschema
 import pytest
+import trio.testing
 from mcp import types
 
 from carmy_engine import App, Catalog, Confirmation, Effect, PublicSpec, RequireToolPermission
+from carmy_mcp import _server
 from carmy_mcp._listing import PAGE_TOOLS, StaleCursorError, page_of
 from tests.mcp.inside import MODERN, Ran, code, connected
 
@@ -99,3 +103,27 @@ async def test_a_caller_lists_what_it_may_call(version: str) -> None:
         assert code(await client.result("t0003", {})) == "FORBIDDEN"
         assert code(await client.result("t0004", {})) == "ok"
         assert (await client.outcome("tools/list", cursor="x"))["code"] == types.INVALID_PARAMS
+
+
+async def test_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it asks, lists are written only as fast as it reads them; then it gets all of them."""
+    rendered: list[object] = []
+
+    def counting(*arguments: Any) -> Any:
+        rendered.append(arguments)
+        return page_of(*arguments)
+
+    monkeypatch.setattr(_server, "page_of", counting)
+    app = App("large")
+
+    @app.tool(effect="none", description="x" * 1_500_000)
+    async def large() -> None:
+        """Replaced."""
+
+    async with connected(Ran(), app=app) as client:
+        for _ in range(20):
+            await client.request("tools/list")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(rendered) < 5
+        for _ in range(20):
+            assert len((await client.receive())["result"]["tools"]) == 1

@@ -17,7 +17,8 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.stdio import StdioServerParameters
 
 from carmy_engine import Cause
-from carmy_mcp import _tasks
+from carmy_mcp import _server, _tasks
+from carmy_mcp._results import call_result
 from carmy_mcp._tasks import EXTENSION, KEPT_SECONDS
 from tests.mcp.conftest import COMMAND, call
 from tests.mcp.inside import KNOWS_TASKS, MODERN, Client, Ran, code, connected
@@ -206,6 +207,27 @@ async def test_large_outputs(autojump_clock: Clock, monkeypatch: pytest.MonkeyPa
         await trio.testing.wait_all_tasks_blocked()
         looks = [await look(client, task) for task in tasks]
         assert sum("result" in found for found in looks) == 2
+
+
+async def test_a_client_that_does_not_read(autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it asks for a large outcome, that is written only as fast as it reads; then it gets all of it."""
+    rendered: list[object] = []
+
+    def counting(*arguments: Any, **options: Any) -> dict[str, Any]:
+        rendered.append(arguments)
+        return call_result(*arguments, **options)
+
+    monkeypatch.setattr(_server, "call_result", counting)
+    ran = Ran()
+    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
+        task = await started(client, "x" * 600_000)
+        ran.go_on.set()
+        for _ in range(20):
+            await client.request("tasks/get", taskId=task["taskId"])
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(rendered) < 5
+        answers = [(await client.receive())["result"] for _ in range(20)]
+        assert all(answer["result"]["structuredContent"]["name"] == "x" * 600_000 for answer in answers)
 
 
 async def test_progress_ends_with_the_answer(autojump_clock: Clock) -> None:

@@ -67,7 +67,7 @@ def make_server(
         on_call_tool=handlers.call_tool,  # type: ignore[arg-type] # as above
     )
     if tasks is not None:
-        tasks.serve(server, executor_of)
+        tasks.serve(server, executor_of, exchange_of)
     # In the place of the SDK's own, which writes the messages of errors into spans.
     server.middleware[:] = [guard]
     return server
@@ -106,6 +106,7 @@ class _Handlers:
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
         """A page of the tools that the caller may use."""
         catalog = await self._executor_of(context).catalog()
+        await self._exchange_of(context).wait_room()  # lists are large
         try:
             tools, following = page_of(catalog, None if params is None else params.cursor)
         except StaleCursorError:

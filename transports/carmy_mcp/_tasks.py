@@ -210,7 +210,12 @@ class Tasks:
         for task in tuple(self._running.values()):
             await task.over.wait()
 
-    def serve(self, server: Server[Any], executor_of: Callable[[Context], BoundEngine]) -> None:
+    def serve(
+        self,
+        server: Server[Any],
+        executor_of: Callable[[Context], BoundEngine],
+        exchange_of: Callable[[Context], Exchange],
+    ) -> None:
         """Have a server answer what clients ask about tasks, and say that it does."""
 
         def find(context: Context, params: TaskParams) -> Task:
@@ -228,7 +233,10 @@ class Tasks:
         async def get(context: Context, params: TaskParams) -> dict[str, Any]:
             task = find(context, params)
             state = {**task.state(), "resultType": "complete"}
-            return {**state, "result": await task.outcome()} if state["status"] == "completed" else state
+            if state["status"] == "completed":
+                await exchange_of(context).wait_room()  # outcomes are large
+                state["result"] = await task.outcome()
+            return state
 
         async def update(context: Context, params: TaskParams) -> dict[str, Any]:
             find(context, params)  # and nothing else: questions are asked before a call becomes a task
