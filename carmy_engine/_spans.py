@@ -6,6 +6,7 @@ name for is under ``carmy.``.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -70,7 +71,7 @@ class Spans:
         for field, attribute in _ATTRIBUTES.items():
             value = getattr(record, field)
             if value is not None:
-                span.set_attribute(attribute, value)
+                span.set_attribute(attribute, value.value if isinstance(value, enum.Enum) else value)
         if record.error_code is not None:
             span.set_status(Status(StatusCode.ERROR, record.error_code))
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
+import carmy_websocket
 from carmy_engine import (
     AgentContext,
     AgentError,
@@ -29,6 +31,7 @@ from carmy_engine import (
     ExecutionRequest,
     ModelCall,
     RunContext,
+    Settings,
     State,
     tool,
 )
@@ -59,6 +62,7 @@ class Recorder:
 def said(span: ReadableSpan) -> dict[str, Any]:
     """The attributes of a span, without those that no two runs have alike."""
     attributes = dict(span.attributes or {})
+    assert {type(value) for value in attributes.values()} <= {str, bool, int, float}
     assert str(attributes.pop("carmy.execution_id")).startswith("exec_")
     assert isinstance(attributes.pop("carmy.waited_ms"), float)
     return attributes
@@ -310,6 +314,37 @@ async def test_http_requests_nest_under_the_hosts_span() -> None:
     assert execution.name == "execute_tool search"
     assert parent_of(execution) == request.context.span_id
     assert request.parent is None
+
+
+async def test_calls_of_one_connection_do_not_share_a_span() -> None:
+    """Calls that run at the same time over one connection have a trace each, with what their own tool does in it."""
+    recorder = Recorder()
+    arrived: list[int] = []
+    everyone = trio.Event()
+
+    @tool(effect="read", parallel_safe=True, register=False)
+    async def meet(number: int) -> int:
+        """Return when all are here."""
+        with recorder.tracer.start_as_current_span(f"inside {number}"):
+            arrived.append(number)
+            if len(arrived) == 4:
+                everyone.set()
+            await everyone.wait()
+        return number
+
+    app = App("shop", settings=Settings(address="127.0.0.1:0")).add(meet).spans(recorder.tracer)
+    with trio.fail_after(10):
+        async with app.open() as engine, trio.open_nursery() as servers:
+            line = await servers.start(partial(carmy_websocket.serve, engine))
+            async with carmy_websocket.open_websocket(line.rpartition(" ")[2]) as client, trio.open_nursery() as calls:
+                for number in range(4):
+                    calls.start_soon(client.execute, ExecutionRequest(tool="meet", arguments={"number": number}))
+            servers.cancel_scope.cancel()
+    outside = {span.context.span_id: span for span in recorder.spans if span.name == "execute_tool meet"}
+    inside = [span for span in recorder.spans if span.name.startswith("inside")]
+    assert len(inside) == 4
+    assert {parent_of(span) for span in inside} == set(outside)
+    assert all(span.parent is None and said(span)["carmy.status"] == "completed" for span in outside.values())
 
 
 async def test_what_is_not_sampled_is_not_filled_in() -> None:
