@@ -194,7 +194,7 @@ async def test_the_stream_of_what_the_server_has_to_say() -> None:
     """GET opens it, one for each session, with something to read at once; it ends when the server drains."""
     async with serving(*TOOLS) as server, calling(server) as caller, server.client() as listening:
         assert caller.session is not None
-        headers = {"accept": "text/event-stream", "mcp-session-id": caller.session}
+        headers = {"accept": "text/event-stream", "mcp-session-id": caller.session, "last-event-id": "7"}
         await listening.send(f"GET /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n{_lines(headers)}\r\n".encode())
         status, _ = await listening.head()
         assert (status, (await listening.chunk())[:1]) == (200, b":")

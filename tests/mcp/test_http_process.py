@@ -124,12 +124,16 @@ async def test_a_fault_of_what_is_mounted(caplog: pytest.LogCaptureFixture) -> N
     async def broken(*_: Any) -> None:
         raise RuntimeError("hunter2")
 
+    async def silent(*_: Any) -> None:
+        """Has no answer."""
+
     async with serving(echo) as server, calling(server) as caller:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(HttpApplication, "__call__", broken)
-            await caller.send("tools/list")
-            answer = await caller.client.answer()
-        assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
-        assert "hunter2" not in json.dumps(answer.json)
+        for fault in (broken, silent):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(HttpApplication, "__call__", fault)
+                await caller.send("tools/list")
+                answer = await caller.client.answer()
+            assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
+            assert "hunter2" not in json.dumps(answer.json)
         assert "hunter2" in caplog.text
         assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}

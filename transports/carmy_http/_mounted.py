@@ -80,6 +80,8 @@ class MountedResponse(StreamResponse):
         async with self._request.cancelled_when_gone():
             try:
                 await self._app(self._scope(), self._receive_once(), take)
+                if not self._begun:
+                    raise RuntimeError("it has returned without an answer")
             except Exception as fault:
                 # The boundary of one call: what is mounted is not ours.
                 if self._begun:

@@ -46,6 +46,7 @@ FULL_RETRY_SECONDS = 5
 
 _SESSION_ID = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
+_LAST_EVENT_ID = b"last-event-id"
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 _EXCHANGE = "carmy_mcp.exchange"
@@ -118,6 +119,7 @@ class HttpApplication:
                 return
         elif scope["method"] == "GET":
             receive = _until(self._stopping)  # a stream of what the server has to say: nothing any more
+            scope["headers"] = _without(scope["headers"], _LAST_EVENT_ID)  # nothing is kept that it could go on with
         receive = _again(request, receive)
         version = _first(scope["headers"], _VERSION)
         modern = version is not None and version not in _HANDSHAKE_VERSIONS
@@ -140,7 +142,7 @@ class HttpApplication:
 
     async def _open(self, scope: Scope, receive: Receive, send: Send, owner: Owner) -> None:
         """Let a session be opened, whatever has become of the one that the client has had before."""
-        scope["headers"] = [(name, value) for name, value in scope["headers"] if name != _SESSION_ID]
+        scope["headers"] = _without(scope["headers"], _SESSION_ID)
         try:
             oldest = self._sessions.reserve(owner)
         except FullError:
@@ -288,6 +290,10 @@ def _extensions(context: Context) -> dict[str, Any]:
 
 def _first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return next((value for key, value in headers if key == name), None)
+
+
+def _without(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> Headers:
+    return [(key, value) for key, value in headers if key != name]
 
 
 def _again(message: Message, receive: Receive) -> Receive:
