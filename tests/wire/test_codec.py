@@ -197,6 +197,7 @@ _JSON = st.recursive(
             "arguments": _JSON,
             "request_id": _JSON,
             "timeout_ms": _JSON,
+            "on_running": _JSON,
             "stream": _JSON,
             "target": _JSON,
             "x": _JSON,
