@@ -106,7 +106,29 @@ def tool(name, **hints):
     return {"name": name, "inputSchema": {"type": "object"}, "annotations": hints}
 
 
-NAMES = ["count", "die", "read", "hang", "nan", "huge", "broken", "sample", "change", "refuse", "environment", "promise"]
+NAMES = ["count", "die", "read", "hang", "nan", "huge", "broken", "sample", "change", "refuse", "environment", "promise", "noise"]
+
+
+NOISE = [
+    b"",
+    b"null",
+    b"[]",
+    b"\xff\xfe",
+    b"{" * 100_000,
+    b"[" * 100_000 + b"]" * 100_000,
+    b'{"id": null, "result": {}}',
+    b'{"id": 1}',
+    b'{"id": 10000, "result": {}}',
+    b'{"id": 10000, "error": 5}',
+    b'{"id": [], "result": {}}',
+    b'{"id": "q", "method": "unknown/thing"}',
+    b'{"id": "q", "method": "elicitation/create", "params": {"nonsense": 1}}',
+    b'{"method": "notifications/progress", "params": {"progressToken": [], "progress": 1}}',
+    b'{"method": "notifications/progress", "params": {"progressToken": "carmy-1", "progress": "far"}}',
+    b'{"method": "notifications/message", "params": {"level": 5}}',
+    b'{"method": "notifications/unknown", "params": []}',
+    b'{"jsonrpc": "1.0", "method": 5}',
+]
 
 
 def listing(params):
@@ -147,6 +169,11 @@ def call(id, name, arguments):
         send(id=id, error={"code": -32603, "message": "no " * 5000})
     elif name == "environment":
         send(id=id, result={"content": [{"type": "text", "text": " ".join(sorted(os.environ))}]})
+    elif name == "noise":
+        for line in NOISE:
+            sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.flush()
+        send(id=id, result={"content": [{"type": "text", "text": "heard"}]})
     elif name == "new":
         send(id=id, result={"content": []})
     else:

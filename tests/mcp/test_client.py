@@ -122,7 +122,7 @@ async def test_pages_and_effects(tmp_path: Path) -> None:
     tools: Any = {"count": {"effect": "write", "idempotent": True, "parallel_safe": False, "confirmation": "required"}}
     async with scripted(tmp_path, tools=tools) as client:
         catalog = {spec.name: spec for spec in (await client.catalog()).tools}
-    assert len(catalog) == 12
+    assert len(catalog) == 13
     assert catalog["read"].effect is Effect.READ
     assert catalog["hang"].effect is Effect.EXTERNAL_WRITE
     assert not catalog["hang"].idempotent
@@ -212,6 +212,32 @@ async def test_answers_that_are_none(tmp_path: Path) -> None:
             assert result.error is not None
             assert result.error.code == "INVALID_OUTPUT"
             assert words in result.error.message
+
+
+async def test_noise(tmp_path: Path) -> None:
+    """Whatever a server says that is no answer, the answer to the call is found, and the next one as well."""
+    async with scripted(tmp_path) as client:
+        for _ in range(2):
+            async with client.stream(request("noise")) as channel:
+                events = [event async for event in channel]
+            assert [event.kind for event in events] == [
+                "execution.started",
+                "tool.started",
+                "tool.completed",
+                "execution.completed",
+            ]
+            assert isinstance(events[-1], ExecutionCompleted)
+            assert events[-1].result.data == "heard"
+
+
+async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message over the limit ends the connection: whose answer it was cannot be told any more."""
+    monkeypatch.setattr("carmy_mcp._client_stdio.MAX_ANSWER_BYTES", 5000)
+    async with scripted(tmp_path) as client:
+        with pytest.raises(OutcomeUnknownError, match="more than 5000 bytes"):
+            await client.execute(request("huge", size=6000))
+        with pytest.raises(ClosedError, match="was not sent"):
+            await client.execute(request("count"))
 
 
 async def test_words_of_a_server(tmp_path: Path) -> None:

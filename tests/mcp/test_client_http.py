@@ -161,6 +161,21 @@ async def test_calls_without_an_answer() -> None:
             assert [spec.name for spec in (await client.catalog()).tools] == ["far"]
 
 
+async def test_answers_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer over the limit, as one document or as an event, is lost, and its connection with it; the client goes on."""
+    monkeypatch.setattr("carmy_mcp._client_http.MAX_ANSWER_BYTES", 5000)
+
+    async def large(exchange: Exchange, message: dict[str, Any]) -> None:
+        kind = message["params"]["arguments"]["kind"]
+        await exchange.answer(200, b"data: " + b"x" * 6000, content_type=kind)
+
+    async with far_server(large) as url, open_mcp(url) as client:
+        for kind in ("application/json", "text/event-stream"):
+            with pytest.raises(OutcomeUnknownError, match="more than 5000 bytes"):
+                await client.execute(request("far", kind=kind))
+        assert [spec.name for spec in (await client.catalog()).tools] == ["far"]
+
+
 async def test_calls_that_are_refused() -> None:
     """A call that is refused before it is one has not run, and the client says so."""
 

@@ -104,6 +104,8 @@ async def open_mcp(
     else:
         if token is not None:
             raise ConfigurationError("token is for a URL; give a command what it needs by env")
+        if not server:
+            raise ConfigurationError("a command has at least the name of a program")
         what, link = server[0], open_process(server, env, cwd)
     try:
         async with link as opened:
