@@ -46,6 +46,22 @@ class InheritedAddress(msgspec.Struct, frozen=True):
 Address: TypeAlias = TcpAddress | UnixAddress | InheritedAddress
 
 
+def split_unix_url(url: str) -> tuple[str, str | None]:
+    """What a client asks for, and the file of the socket that it asks.
+
+    Args:
+        url: Of a server; of one on a socket with a file as the server says it, ``http://unix:FILE`` or ``http://unix:FILE:PATH``.
+
+    Returns:
+        An ordinary URL, and the file; None when the URL was ordinary already.
+    """
+    scheme, separator, rest = url.partition("://unix:")
+    if not separator:
+        return url, None
+    file, _, path = rest.partition(":")
+    return f"{scheme}://localhost{path}", file
+
+
 def parse_address(text: str) -> Address:
     """The address that a text stands for.
 

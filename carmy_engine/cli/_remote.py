@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from .._address import split_unix_url
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
 from ._outcome import Failure, UsageError
@@ -34,6 +36,19 @@ class _Body(msgspec.Struct, omit_defaults=True):
     on_running: OnRunning = "refuse"
 
 
+class _FileConnection(http.client.HTTPConnection):
+    """A connection to a socket with a file."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__("localhost", timeout=CONNECT_SECONDS)
+        self._file = file
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._file)
+
+
 def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
     """Send one request, and wait for its answer.
 
@@ -48,8 +63,9 @@ def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
         UsageError: It is not an HTTP URL.
         Failure: There was no answer, or it was not JSON.
     """
+    ordinary, file = split_unix_url(url)
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(ordinary)
         port = parts.port
     except ValueError as error:
         raise UsageError(f"--url {url!r} is not valid: {error}") from None
@@ -58,8 +74,12 @@ def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
     path = parts.path.rstrip("/")
     if not path.endswith(EXECUTE_PATH):
         path += EXECUTE_PATH
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
+    connection: http.client.HTTPConnection
+    if file is not None:
+        connection = _FileConnection(file)
+    else:
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
     body = msgspec.convert(request, _Body, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     try:

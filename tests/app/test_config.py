@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from carmy_engine import ConfigurationError, HttpSettings, McpSettings, Settings, StoreSettings
-from carmy_engine._address import InheritedAddress, TcpAddress, UnixAddress, parse_address
+from carmy_engine._address import InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from carmy_engine._config import KEYS, load_settings
 
 
@@ -237,3 +237,17 @@ def test_wrong_addresses(address: str) -> None:
     """Anything else is refused, saying what it should look like."""
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         parse_address(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("http://127.0.0.1:3000/a", ("http://127.0.0.1:3000/a", None)),
+        ("http://unix:/run/shop.sock", ("http://localhost", "/run/shop.sock")),
+        ("http://unix:shop.sock:/tools", ("http://localhost/tools", "shop.sock")),
+        ("http://unix.example:80", ("http://unix.example:80", None)),
+    ],
+)
+def test_urls_of_sockets_with_a_file(url: str, parts: tuple[str, str | None]) -> None:
+    """What a server on a socket with a file says of itself comes apart again."""
+    assert split_unix_url(url) == parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -528,3 +529,20 @@ async def test_cancelled_at_any_moment() -> None:
                 assert (await client.execute(ECHO)).data == "a"
         assert not client._scopes
         await server.idle()
+
+
+async def test_a_socket_with_a_file(tmp_path: Path) -> None:
+    """A client reaches a server by what the server says of itself, with calls, streams and the catalog."""
+    path = tmp_path / "s"
+    with trio.fail_after(10):
+        async with serving(settings={"address": f"unix:{path}"}) as server:
+            assert server.url == f"http://unix:{path}"
+            async with open_http(server.url) as client:
+                request = ExecutionRequest(tool="echo", arguments={"text": "a"})
+                assert (await client.execute(request)).unwrap() == "a"
+                async with client.stream(request) as events:
+                    assert [event.kind async for event in events][-1] == "execution.completed"
+                assert (await client.catalog()).document == (await server.engine.catalog()).document
+        async with open_http(f"http://unix:{path}") as client:
+            with pytest.raises(ClosedError, match=re.escape(str(path))):
+                await client.execute(ExecutionRequest(tool="echo"))

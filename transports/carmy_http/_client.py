@@ -25,7 +25,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     grace,
 )
-from carmy_engine.transport import raise_single
+from carmy_engine.transport import raise_single, split_unix_url
 from carmy_wire.driver import EventBuffer
 from carmy_wire.protocol import EventReader, parse_catalog, parse_event
 
@@ -66,15 +66,17 @@ async def open_http(url: str, *, token: str | None = None) -> AsyncIterator[Http
     `OutcomeUnknownError`. Proxies that the environment names are not used, and redirections not followed.
 
     Args:
-        url: ``http://`` or ``https://``; the address under which the server, or the application, is mounted.
+        url: ``http://`` or ``https://``; the address under which the server, or the application, is mounted; of a server
+            on a socket with a file as it says it, ``http://unix:FILE``.
         token: Sent as ``Authorization: Bearer``.
 
     Raises:
         ConfigurationError: The URL or the token is malformed.
     """
-    base = _base_of(url)
-    http = connections(base, token)
-    client = HttpClient(http, base)
+    ordinary, file = split_unix_url(url)
+    base = _base_of(ordinary)
+    http = connections(base, token, file)
+    client = HttpClient(http, base, base if file is None else url)
     try:
         yield client
     finally:
@@ -90,9 +92,10 @@ class HttpClient:
     server.
     """
 
-    def __init__(self, http: httpx2.AsyncClient, base: str) -> None:
+    def __init__(self, http: httpx2.AsyncClient, base: str, name: str) -> None:
         self._http = http
         self._base = base
+        self._name = name
         self._closed = False
         self._scopes: set[trio.CancelScope] = set()
         self._catalog: Catalog | None = None
@@ -178,11 +181,11 @@ class HttpClient:
         try:
             return await self._repeat(self._get_catalog, None, repeatable=True)
         except OutcomeUnknownError as error:
-            raise ClosedError(f"{self._base} did not give its catalog: {error.__cause__ or error}") from error
+            raise ClosedError(f"{self._name} did not give its catalog: {error.__cause__ or error}") from error
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"the client of {self._base} was used after its block had ended")
+            raise ClosedError(f"the client of {self._name} was used after its block had ended")
 
     async def _until_closed(self, request_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
         """Run something that ends when the client is closed.
@@ -202,7 +205,7 @@ class HttpClient:
 
     def _unknown(self, why: str, request_id: str | None) -> OutcomeUnknownError:
         return OutcomeUnknownError(
-            f"{self._base}: {why} before the answer came; the call may have run. Send it again with the same request_id to"
+            f"{self._name}: {why} before the answer came; the call may have run. Send it again with the same request_id to"
             " learn its outcome",
             request_id=request_id,
         )
@@ -228,7 +231,7 @@ class HttpClient:
                 if wait is None:
                     if may_have_run:
                         raise self._unknown(lost.why, request_id) from lost
-                    raise ClosedError(f"{self._base}: {lost.why}; the call was not sent") from lost
+                    raise ClosedError(f"{self._name}: {lost.why}; the call was not sent") from lost
             else:
                 # Only a repeated request can meet its own first attempt.
                 asked = runs_still(answer) if may_have_run and isinstance(answer, ExecutionResult) else None
@@ -242,7 +245,7 @@ class HttpClient:
     async def _ask(self, question: Question) -> ExecutionResult:
         response = await self._post(question, "application/json")
         body = await read(response)
-        return read_answer(self._base, response.status_code, response.headers, body)
+        return read_answer(self._name, response.status_code, response.headers, body)
 
     async def _post(self, question: Question, accept: str) -> httpx2.Response:
         remaining = trio.current_effective_deadline() - trio.current_time()
@@ -263,11 +266,11 @@ class HttpClient:
         if response.status_code == 304 and self._catalog is not None:
             return self._catalog
         if response.status_code != 200:
-            raise AgentError.of(read_error(self._base, response.status_code, response.headers, body))
+            raise AgentError.of(read_error(self._name, response.status_code, response.headers, body))
         try:
             found = parse_catalog(body)
         except AgentError as error:
-            raise ClosedError(f"{self._base} answered with what is no catalog: {error.message}") from None
+            raise ClosedError(f"{self._name} answered with what is no catalog: {error.message}") from None
         # As it was sent: HTTP carries it without changing a byte.
         self._catalog = msgspec.structs.replace(found, document=body, version=hashlib.sha256(body).hexdigest())
         self._etag = response.headers.get("etag", "")
@@ -289,7 +292,7 @@ class HttpClient:
     async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
         """The answer to something that was no valid request, as the last event."""
         body = await read(response)
-        result = read_answer(self._base, response.status_code, response.headers, body)
+        result = read_answer(self._name, response.status_code, response.headers, body)
         await _put_refusal(events, question.tool, result)
 
     async def _pump_events(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:

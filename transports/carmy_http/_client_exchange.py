@@ -44,13 +44,13 @@ NOT_SENT = (
 """Failures that come before anything of a request was sent."""
 
 
-def connections(base: str, token: str | None) -> httpx2.AsyncClient:
+def connections(base: str, token: str | None, file: str | None = None) -> httpx2.AsyncClient:
     """The connections to a server; none is opened yet. The caller closes them.
 
     Raises:
         ConfigurationError: The token is malformed.
     """
-    return httpx2.AsyncClient(transport=transport_to(base), headers=headers_with(token), trust_env=False)
+    return httpx2.AsyncClient(transport=transport_to(base, file), headers=headers_with(token), trust_env=False)
 
 
 def headers_with(token: str | None) -> dict[str, str]:
@@ -67,8 +67,8 @@ def headers_with(token: str | None) -> dict[str, str]:
     return headers
 
 
-def transport_to(base: str) -> httpx2.AsyncHTTPTransport:
-    """The connections to a server, below the client that uses them."""
+def transport_to(base: str, file: str | None = None) -> httpx2.AsyncHTTPTransport:
+    """The connections to a server, or to the file of its socket, below the client that uses them."""
     return httpx2.AsyncHTTPTransport(
         verify=base.startswith("https"),  # without TLS, loading certificates would take longer than many calls
         limits=httpx2.Limits(
@@ -76,7 +76,8 @@ def transport_to(base: str) -> httpx2.AsyncHTTPTransport:
             max_keepalive_connections=MAX_IDLE_CONNECTIONS,
             keepalive_expiry=IDLE_SECONDS,
         ),
-        socket_options=_keep_alive(),
+        uds=file,
+        socket_options=_keep_alive() if file is None else None,
     )
 
 
