@@ -41,6 +41,7 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         principal: Whose it is.
         session: In which session.
         transport: How it arrived; None for one that only the store knows, of another process or of an earlier one.
+        joined: The execution whose end it waits for, to get its answer.
         status: How a finished one ended.
         error_code: Why it did not complete.
         cause: Why it was cut off.
@@ -54,6 +55,7 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     principal: str | None = None
     session: str | None = None
     transport: str | None = None
+    joined: str | None = None
     status: ExecutionStatus | None = None
     error_code: str | None = None
     cause: Cause | None = None
@@ -106,6 +108,7 @@ def _of_execution(execution: Execution, *, is_running: bool) -> ListedExecution:
         principal=context.principal,
         session=context.session,
         transport=context.transport,
+        joined=execution.joined if is_running else None,
         status=status,
         error_code=error_code,
         cause=cause,

@@ -198,6 +198,7 @@ async def test_cancelled_by_its_own_id() -> None:
         run = Running(b, nursery)
         first = await run.begin()
         (joiner,) = await run.join()
+        assert {each.joined for each in await b.engine.executions()} == {None, _holder(b)}
         assert b.engine.cancel(_joiner(b))
         result = await joiner.wait()
         assert (code(result), told(result)["phase"]) == ("CANCELLED", "waiting")
