@@ -20,7 +20,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
-from carmy_engine import Cause
+from carmy_engine import AgentError, Cause
 from carmy_engine.codec import invalid_request
 from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 
@@ -58,6 +58,13 @@ async def serve_connection(
         Whether the peer has gone: it takes nothing any more.
     """
     return await _Connection(channel, stopped, drain_seconds, write_seconds).run(server)
+
+
+MAX_CALLS = 1000
+"""Calls of one connection that have no answer yet; as many as an engine runs by default. Each may hold an answer in memory."""
+
+MAX_REQUESTS = 2 * MAX_CALLS
+"""Requests of any kind: beside as many calls as there can be, a client can still ask how it goes."""
 
 
 class _Connection:
@@ -163,6 +170,10 @@ class _Connection:
             twice = invalid_request(f"a request with the id {message.id!r} is still being handled")
             await self._reply(error_reply(None, types.INVALID_REQUEST, twice))
             return None
+        if len(self._accepted) >= (MAX_CALLS if message.method == "tools/call" else MAX_REQUESTS):
+            # While the client does not read, this waits, and so does whatever else it has to say.
+            await self._reply(error_reply(message.id, types.INTERNAL_ERROR, _overloaded(len(self._accepted))))
+            return None
         self._accepted[request_id] = exchange
         exchange.wait_room = self._wait_room
         exchange.deaf = self._deaf
@@ -213,6 +224,11 @@ class _Connection:
         while self._accepted:
             self._idle = trio.Event()
             await self._idle.wait()
+
+
+def _overloaded(accepted: int) -> AgentError:
+    message = f"{accepted} requests of this connection have no answer yet, which is the limit"
+    return AgentError.standard("OVERLOADED", message, retry_after=1)
 
 
 class _Stream:
