@@ -46,9 +46,8 @@ class Worker:
         threading.Thread(target=self._watch, name="carmy-supervisor", daemon=True).start()
 
     def adapted(self, settings: Settings) -> Settings:
-        """The settings as they are for one process of several."""
-        mcp = msgspec.structs.replace(settings.mcp, sessions=False)  # one would be known to one process only
-        return msgspec.structs.replace(settings, address=self._address, mcp=mcp)
+        """The settings with the address where this process serves."""
+        return msgspec.structs.replace(settings, address=self._address)
 
     def announce(self, line: str) -> None:
         """Tell the supervisor the first line, which says where this process listens; it has its own for the rest."""
