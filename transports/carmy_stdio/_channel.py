@@ -9,9 +9,9 @@ import trio
 
 from carmy_wire.protocol import LineBuffer
 
-LINES_AT_ONCE = 16
-"""Given before others run: as many as a call's few steps are worth, far fewer than would be noticed. What they lead to is then
-done in one pass of the event loop, and written at once."""
+LINES_AT_ONCE = 8
+"""Given before others run, far fewer than would be noticed. What they lead to is then written at once: enough to share the cost of
+a write, and few enough for the peer to work on these answers while we work on its next lines."""
 
 
 class LineChannel(trio.abc.Channel[bytes]):
