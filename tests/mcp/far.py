@@ -188,6 +188,9 @@ for line in sys.stdin:
         info = {"name": "scripted", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}
         send(id=id, result={"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info})
+    elif method == "tools/list" and len(extra) > 1:
+        data = {"error": {"code": "FORBIDDEN", "message": "", "category": "permission", "recoverable": False, "retryable": False}}
+        send(id=id, error={"code": -32602, "message": "no", "data": data})
     elif method == "tools/list":
         send(id=id, result=listing(params))
     elif method == "tools/call":

@@ -268,6 +268,13 @@ async def test_tools_that_change(tmp_path: Path) -> None:
         assert result.error is not None
         assert "no structured content" in result.error.message  # which only the new listing promises
         assert "new" in [spec.name for spec in (await client.catalog()).tools]
+        await client.execute(request("change"))  # and now it lists them no more
+        async with client.stream(request("count")) as channel:
+            events = [event async for event in channel]
+        assert isinstance(events[-1], ExecutionCompleted)
+        assert events[-1].result.error is not None
+        assert events[-1].result.error.code == "FORBIDDEN"
+        assert not (tmp_path / "count").exists()
 
 
 async def test_no_secrets_for_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

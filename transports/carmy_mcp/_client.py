@@ -158,7 +158,7 @@ class McpClient:
                         background.cancel_scope.cancel()
             if limit.cancelled_caught:
                 raise ClosedError(f"{self._what} was not ready within {seconds:g} s")
-        except Exception as error:
+        except Exception as error:  # its own, or in groups of the SDK's; what is not the server's leaves as it is
             found = list(leaves(error))
             if is_ready or len(found) != 1 or not isinstance(found[0], MCPError | ValidationError | RuntimeError):
                 raise
@@ -282,6 +282,8 @@ class McpClient:
         session = self._open()
         try:
             params = call_params(request)
+            if self._link.streams[0].has_news:
+                await self._relist()
         except AgentError as error:
             await trio.lowlevel.checkpoint()
             return Answered(ExecutionResult(execution_id="", error=error.info), ran=False)
@@ -294,8 +296,6 @@ class McpClient:
         execution_id: str,
         narrator: Narrator | None,
     ) -> Answered:
-        if self._link.streams[0].has_news:
-            await self._relist()
         tool = self._tools.get(params.name)
         minds = tool is not None and tool.ours
         meta = cast("dict[str, Any]", params.meta)
