@@ -65,6 +65,7 @@ class Link:
             if self._has_closed or self._is_torn:
                 await trio.lowlevel.checkpoint()
                 raise trio.BrokenResourceError
+            await trio.lowlevel.checkpoint_if_cancelled()  # from here on, only a peer that does not read can tear it
             self._has_closed = is_close
             self._is_torn = True
             view = memoryview(data)
