@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ import trio
 
 from carmy_engine.cli import _supervisor
 from carmy_engine.cli._supervisor import Supervisor
+from carmy_engine.cli._worker import inherited
 from tests.faults.processes import all_gone
 
 LIMIT_SECONDS = 50
@@ -178,3 +180,13 @@ async def test_a_worker_that_says_no_end(directory: Path, listening: socket.sock
     run = Run(directory, listening, "control.sendall(b'x' * 20000); sys.exit(4)", 1)
     assert await run() == 1
     assert run.said == [f"process 1 of 1 (pid {run.starts[0]}) ended with exit code 4 before it was ready"]
+
+
+def test_what_is_meant_for_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that a worker has started before it looked is no worker, and what it starts is none either."""
+    descriptor = os.dup(0)
+    os.close(descriptor)
+    monkeypatch.setenv("_CARMY_WORKER", f"{descriptor}:fd://{descriptor}")
+    assert inherited() is None
+    assert "_CARMY_WORKER" not in os.environ
+    assert inherited() is None
