@@ -180,19 +180,27 @@ class StreamListener:
 
     def progress(self, execution: Execution) -> Progress:
         """See `Listener`."""
-        return StreamProgress(self._stream, execution, self._thread, self._token)
+        return StreamProgress(self._stream, execution, self._thread, self._token, self._begin)
 
 
 class StreamProgress(Progress):
     """The progress of a call that somebody listens to."""
 
-    __slots__ = ("_execution", "_newest", "_stream", "_thread", "_token")
+    __slots__ = ("_begin", "_execution", "_newest", "_stream", "_thread", "_token")
 
-    def __init__(self, stream: EventStream, execution: Execution, thread: int, token: trio.lowlevel.TrioToken) -> None:
+    def __init__(
+        self,
+        stream: EventStream,
+        execution: Execution,
+        thread: int,
+        token: trio.lowlevel.TrioToken,
+        begin: Callable[[Execution], None],
+    ) -> None:
         self._stream = stream
         self._execution = execution
         self._thread = thread
         self._token = token
+        self._begin = begin
         self._newest: dict[str, Any] = {}
 
     @property
@@ -228,7 +236,10 @@ class StreamProgress(Progress):
 
     def _deliver_newest(self) -> None:
         fields, self._newest = self._newest, {}
-        if fields:
+        if fields and not self._execution.ended:
+            # Trio has a queue of its own for what is idempotent, and may come to it before the tool's beginning, which the
+            # thread has told of earlier.
+            self._begin(self._execution)
             self._deliver(fields)
 
     def _deliver(self, fields: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import partial
 
 import pytest
 import trio
@@ -343,3 +344,21 @@ async def test_a_thread_that_is_abandoned_as_it_begins(mock_clock):
             assert events[-1].result.error is not None
             assert events[-1].result.error.details == {"phase": "running", "cause": "deadline"}
             await b.open(gate)
+
+
+async def test_a_report_that_is_delivered_before_the_threads_beginning():
+    """The event loop may come to a thread's report first; the tool has begun all the same, and that is told first and once."""
+    from carmy_engine._execution import Caller, Execution
+    from carmy_engine._stream import EventStream, StreamListener
+
+    execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
+    stream = EventStream()
+    listener = StreamListener(stream)
+    progress = listener.progress(execution)
+
+    # The order in which the loop comes to them; the thread has told of them in the other one.
+    for told in (partial(progress.report, 1), partial(listener.tool_started, execution)):
+        await trio.to_thread.run_sync(told)
+        await wait_all_tasks_blocked()
+    assert [(await stream.receive()).kind for _ in range(2)] == ["tool.started", "tool.progress"]
+    assert not stream._events
