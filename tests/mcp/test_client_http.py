@@ -250,6 +250,35 @@ async def test_servers_that_cannot_be_reached() -> None:
                 raise AssertionError("it cannot be open")
 
 
+async def test_a_gateway_whose_server_goes() -> None:
+    """A write that was not sent, because the server had gone, leaves nothing in doubt; one that was cut off does."""
+
+    async def cut(exchange: Exchange, message: dict[str, Any]) -> None:
+        raise trio.BrokenResourceError
+
+    stop, stopped = trio.Event(), trio.Event()
+
+    async def serve(*, task_status: trio.TaskStatus[str]) -> None:
+        async with far_server(cut) as url:
+            task_status.started(url)
+            await stop.wait()
+        stopped.set()
+
+    app = App("gateway")
+    async with trio.open_nursery() as nursery:
+        app.mount(open_mcp(await nursery.start(serve)))
+        async with app.open() as engine:
+            lost = await engine.execute(request("far", id="r1"))
+            assert lost.error is not None
+            assert lost.error.code == "EXECUTION_UNCERTAIN"
+            stop.set()
+            await stopped.wait()
+            for _ in range(2):
+                gone = await engine.execute(request("far", id="r2"))
+                assert gone.error is not None
+                assert (gone.error.code, gone.error.details) == ("EXECUTOR_UNAVAILABLE", {"phase": "waiting"})
+
+
 async def test_credentials() -> None:
     """The token reaches a server of ours; without it the block does not begin, and the server's own error says why."""
 
