@@ -34,8 +34,6 @@ from ._render import whole
 
 log = logging.getLogger("carmy_http")
 
-_CR = 0x0D
-
 QUICK_SECONDS = 0.005
 """A call that is over by then, or before the keeper has been there twice, needs nobody to notice that its client has gone."""
 
@@ -149,36 +147,49 @@ class NativeConnection:
 
     async def _serve(self) -> bool:
         """Answer requests until an answer is the last one (True), or the client has left."""
-        sock = self._socket
         while True:
+            if not self._buffer and (ended := await self._idle()) is not None:
+                return ended
             try:
                 request = await self._next_request()
-                if request is None:
-                    return False
-                answer = await self._answer(request) if self._reserved else await self._endpoints.answer(request)
             except FramingError as error:
                 return await self._send(refusal(error.status, error.reason, self._extra))
-            except _Refused as refused:
-                return await self._send(refusal(refused.error.status, refused.error.reason, self._extra))
-            except Disconnected:
+            if request is None:
                 return False
-            head = request.head
-            # The rest of a body that nobody has waited for will not be read.
-            ends = not head.keep_alive or not request.is_read or self._reserved or self._around.is_draining()
-            if isinstance(answer, Response):
-                data = whole(answer, with_body=head.method != "HEAD", ends=ends)
-                sent = send_now(sock, data)
-                done = sent == len(data) or await send_rest(sock, data, sent)
-            else:
-                done = await self._stream(answer, head, ends=ends)
-            if not done:
-                return False
-            if ends or self._around.is_draining():
-                return True
-            self._answering = False
-            self._begin(_connection.KEEP_ALIVE_SECONDS)
+            ended = await self._reply(request)
+            if ended is not None:
+                return ended
             if self._buffer:
                 await trio.lowlevel.checkpoint()  # whoever pipelines must not keep others waiting
+
+    async def _idle(self) -> bool | None:
+        """Nothing has come yet. May wait until something has, or return what `_serve` is to return."""
+
+    async def _reply(self, request: NativeRequest) -> bool | None:
+        """Answer a request. None when another one may follow; else what `_serve` is to return."""
+        sock = self._socket
+        try:
+            answer = await self._answer(request) if self._reserved else await self._endpoints.answer(request)
+        except _Refused as refused:
+            return await self._send(refusal(refused.error.status, refused.error.reason, self._extra))
+        except Disconnected:
+            return False
+        head = request.head
+        # The rest of a body that nobody has waited for will not be read.
+        ends = not head.keep_alive or not request.is_read or self._reserved or self._around.is_draining()
+        if isinstance(answer, Response):
+            data = whole(answer, with_body=head.method != "HEAD", ends=ends)
+            sent = send_now(sock, data)
+            done = sent == len(data) or await send_rest(sock, data, sent)
+        else:
+            done = await self._stream(answer, head, ends=ends)
+        if not done:
+            return False
+        if ends or self._around.is_draining():
+            return True
+        self._answering = False
+        self._begin(_connection.KEEP_ALIVE_SECONDS)
+        return None
 
     async def _answer(self, request: NativeRequest) -> Answer:
         if self._reserved:
@@ -194,22 +205,6 @@ class NativeConnection:
         Raises:
             FramingError: What has come is no request.
         """
-        buffer = self._buffer
-        if not buffer:
-            data = await self._receive()
-            if not data:
-                return None
-            # Mostly it is one request and nothing else, which then needs no buffer.
-            end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-            if end >= len(END_OF_HEAD) and data[0] != _CR:
-                head = self._around.read(data[:end])
-                if head.length == len(data) - end:
-                    self._answer_begins(head)
-                    return NativeRequest(head, self, data[end:])
-            buffer += data
-        return await self._buffered_request()
-
-    async def _buffered_request(self) -> NativeRequest | None:
         buffer = self._buffer
         while True:
             while buffer.startswith(b"\r\n"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,6 +18,8 @@ from ._message import HeaderList
 from ._native import NativeConnection
 from ._native_head import Head, read_head
 from ._native_keeper import Keeper
+from ._native_parked import ParkedConnection
+from ._native_pump import Pump
 
 MAX_KNOWN_HEADS = 1024
 """Heads whose reading is remembered: of some dozens of clients, with bodies of some dozens of lengths."""
@@ -37,6 +40,7 @@ class NativeConnector:
     def __init__(self, engine: Engine, endpoints: Endpoints, always: HeaderList = ()) -> None:
         self._endpoints = endpoints
         self._keeper = Keeper()
+        self._pump = Pump() if sys.platform == "linux" else None
         self._is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs
@@ -62,7 +66,17 @@ class NativeConnector:
 
     def connect(self, stream: trio.SocketStream) -> NativeConnection:
         """A connection like any other."""
-        return self._connection(stream, reserved=False)
+        if self._pump is None:
+            return self._connection(stream, reserved=False)
+        return ParkedConnection(
+            stream,
+            self._endpoints,
+            self._keeper,
+            self,
+            self._pump,
+            header_seconds=self._header_seconds,
+            extra=self._extra,
+        )
 
     def connect_reserved(self, stream: trio.SocketStream) -> NativeConnection:
         """A connection beyond the limit."""
@@ -85,6 +99,8 @@ class NativeConnector:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._keeper.run)
+                if self._pump is not None:
+                    await nursery.start(self._pump.run)
                 yield
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:

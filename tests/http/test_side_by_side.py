@@ -1,0 +1,115 @@
+"""Calls of many clients at the same time: none waits for another, and none sees what another has set."""
+
+from __future__ import annotations
+
+import contextvars
+
+import trio
+
+from carmy_engine._declare import tool
+from tests.http.tools import echo
+from tests.support.http import JSON, render, serving
+
+LIMIT = 20.0
+"""Seconds, for what takes a fraction of one."""
+
+
+class Gate:
+    """A tool that waits until all are there."""
+
+    def __init__(self, calls: int) -> None:
+        self.arrived = 0
+        self.all_there = trio.Event()
+
+        @tool(effect="none", parallel_safe=True, register=False)
+        async def gather(number: int) -> int:
+            """Wait for the others."""
+            self.arrived += 1
+            if self.arrived == calls:
+                self.all_there.set()
+            await self.all_there.wait()
+            return number
+
+        self.tool = gather
+
+
+async def test_calls_that_wait_hold_nobody() -> None:
+    """Fifty calls that wait for one another, in two rounds on the same connections, are all answered, each with its own."""
+    gates = Gate(50), Gate(50)
+
+    async def talk(number: int, ready: trio.Event) -> None:
+        async with servers[number % 2].client() as client:
+            await ready.wait()
+            for _ in range(2):
+                answer = await client.call("gather", arguments={"number": number})
+                assert answer.json["data"] == number
+
+    async with serving(gates[0].tool, echo) as first, serving(gates[1].tool, echo) as second:
+        servers = first, second
+        with trio.fail_after(LIMIT):
+            before = trio.lowlevel.current_statistics().tasks_living
+            async with trio.open_nursery() as nursery:
+                ready = trio.Event()
+                for number in range(100):
+                    nursery.start_soon(talk, number, ready)
+                ready.set()
+            assert [(await server.call("echo", arguments={"text": "a"})).json["data"] for server in servers] == ["a", "a"]
+            while trio.lowlevel.current_statistics().tasks_living > before:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_what_a_call_sets_is_its_own() -> None:
+    """A context variable that one tool sets is not there for the next call of another client."""
+    variable = contextvars.ContextVar("variable", default="nothing")
+
+    @tool(effect="none", parallel_safe=True, register=False)
+    async def swap(value: str, wait: bool) -> str:
+        """Set it, and tell what it was."""
+        before = variable.get()
+        variable.set(value)
+        if wait:
+            await trio.lowlevel.checkpoint()
+            before += variable.get()
+        return before
+
+    async with serving(swap) as server:
+        with trio.fail_after(LIMIT):
+            seen = [
+                (await server.call("swap", arguments={"value": value, "wait": wait})).json["data"]
+                for value, wait in (("a", False), ("b", True), ("c", False), ("d", True))
+            ]
+    assert seen == ["nothing", "nothingb", "nothing", "nothingd"]
+
+
+async def test_the_same_head_again() -> None:
+    """Requests with the very same head are each answered for what is in their bodies, good or bad."""
+    good = b'{"tool":"echo","arguments":{"text":"a"}}'
+    bodies = good, good.replace(b'"a"', b"111"), good.replace(b"{", b"[", 1), good.replace(b"echo", b"ecko"), good
+    heads = {render("POST", "/agent/execute", {"content-type": JSON}, body).partition(b"\r\n\r\n")[0] for body in bodies}
+    assert len(heads) == 1
+    async with serving(echo) as server, server.client() as client:
+        with trio.fail_after(LIMIT):
+            told = [
+                (answer.status, answer.code)
+                for body in bodies
+                if (answer := await client.request("POST", "/agent/execute", {"content-type": JSON}, body))
+            ]
+    assert told == [
+        (200, None),
+        (400, "INVALID_ARGUMENTS"),
+        (400, "INVALID_REQUEST"),
+        (404, "TOOL_NOT_FOUND"),
+        (200, None),
+    ]
+
+
+async def test_a_head_that_is_refused_again() -> None:
+    """A head that is refused is refused each time, and the connection serves others in between."""
+    body = b'{"tool":"echo"}'
+    async with serving(echo) as server, server.client() as client:
+        with trio.fail_after(LIMIT):
+            told = [
+                (await client.request("POST", "/agent/execute", headers, body)).code
+                for headers in ({"content-type": JSON, "host": "evil.example"}, {"content-type": "text/plain"}) * 2
+            ]
+    assert told == ["FORBIDDEN", "INVALID_REQUEST"] * 2

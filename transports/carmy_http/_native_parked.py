@@ -1,0 +1,135 @@
+"""A connection of the native front end that the pump serves, unless a request comes in more than one piece."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import trio
+
+from ._endpoints import Endpoints
+from ._framing import END_OF_HEAD, FramingError
+from ._native import NativeConnection
+from ._native_around import Surroundings
+from ._native_keeper import Keeper
+from ._native_pump import Pump
+from ._native_request import NativeRequest
+from ._native_socket import READ_BYTES
+
+log = logging.getLogger("carmy_http")
+
+_CR = 0x0D
+
+
+class ParkedConnection(NativeConnection):
+    """One client's connection. Its own task sleeps while the pump serves it; see `NativeConnection` for the arguments."""
+
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        endpoints: Endpoints,
+        keeper: Keeper,
+        around: Surroundings,
+        pump: Pump,
+        *,
+        header_seconds: float,
+        extra: bytes = b"",
+    ) -> None:
+        super().__init__(stream, endpoints, keeper, around, header_seconds=header_seconds, extra=extra)
+        self._pump = pump
+        self._task: trio.lowlevel.Task | None = None  # while it sleeps
+        self._pumped = False  # the pump answers a request
+        self._pumped_scope: trio.CancelScope | None = None  # once that has had to wait
+        self._ended: bool | None = None
+
+    async def _idle(self) -> bool | None:
+        self._ended = None
+        descriptor = self._socket.fileno()
+        self._pump.park(descriptor, self)
+        self._task = trio.lowlevel.current_task()
+        try:
+            await trio.lowlevel.wait_task_rescheduled(self._leave_sleep)
+        finally:
+            self._pump.release(descriptor)
+            if self._pumped_scope is not None:
+                self._pumped_scope.cancel()
+        return self._ended
+
+    def _leave_sleep(self, _: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _wake(self) -> None:
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    def ready(self) -> Coroutine[Any, Any, None] | None:
+        """See `Parked`: take a request that is here in one piece; leave everything else to the connection's own task."""
+        if self._pumped:
+            if self._waiting:
+                self._take_news()
+            else:
+                self._pump.release(self._socket.fileno())  # an answer is being written, and nothing is read meanwhile
+            return None
+        if self._task is None:
+            return None
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            self._ended = False
+        else:
+            end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+            if end >= len(END_OF_HEAD) and data[0] != _CR:
+                try:
+                    head = self._around.read(data[:end])
+                except FramingError:
+                    pass  # its own task finds the same, and answers
+                else:
+                    if head.length == len(data) - end:
+                        self._answer_begins(head)
+                        self._pumped = True
+                        return self._reply_pumped(NativeRequest(head, self, data[end:]))
+            self._buffer += data
+        self._wake()
+        return None
+
+    async def _reply_pumped(self, request: NativeRequest) -> None:
+        try:
+            self._ended = await self._reply(request)
+        except trio.ClosedResourceError:
+            self._ended = False  # its own task has been cancelled, and closed the socket
+        except Exception:
+            # The boundary of one connection: a fault of ours must not end the whole server.
+            log.exception("a connection failed")
+            self._ended = False
+        finally:
+            self._pumped = False
+            self._pumped_scope = None
+        if self._ended is not None or self._buffer:
+            self._wake()
+        elif self._task is not None:
+            self._pump.park(self._socket.fileno(), self)
+
+    def waits(self, scope: trio.CancelScope) -> None:
+        """See `Parked`."""
+        self._pumped_scope = scope
+        if self._end is not None:
+            scope.cancel()
+
+    def watch(self) -> trio.CancelScope:
+        """See `Origin`. The pump notices the client's end without a watcher."""
+        if not self._pumped:
+            return super().watch()
+        self._waiting = True
+        return self._scope
+
+    def _gone(self) -> None:
+        super()._gone()
+        if self._pumped_scope is not None:
+            self._pumped_scope.cancel()
