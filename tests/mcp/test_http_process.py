@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+import carmy_mcp._http
 from carmy_mcp._http import HttpApplication
 from tests.mcp.conftest import COMMAND
 from tests.mcp.http import Caller, calling, echo, messages
@@ -136,4 +138,27 @@ async def test_a_fault_of_what_is_mounted(caplog: pytest.LogCaptureFixture) -> N
             assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
             assert "hunter2" not in json.dumps(answer.json)
         assert "hunter2" in caplog.text
+        assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
+
+
+async def test_the_end_of_all_sessions(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Should what keeps the sessions fail, then they are lost, and said to be; the server goes on, and clients begin anew."""
+    real, fail = carmy_mcp._http.run_application, trio.Event()
+
+    async def run(*arguments: Any, task_status: trio.TaskStatus[Any]) -> None:
+        async with trio.open_nursery() as nursery:
+            task_status.started(await nursery.start(real, *arguments))
+            await fail.wait()
+            monkeypatch.undo()
+            raise RuntimeError("a fault")
+
+    monkeypatch.setattr(carmy_mcp._http, "run_application", run)
+    async with serving(echo) as server, calling(server) as caller:
+        fail.set()
+        with trio.fail_after(20):
+            while "are lost" not in caplog.text:
+                await trio.testing.wait_all_tasks_blocked()
+        await caller.send("tools/list")
+        assert (await caller.client.answer()).status == 404
+        assert (await caller.hello()).status == 200
         assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}

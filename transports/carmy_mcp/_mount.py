@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
@@ -13,10 +14,13 @@ import trio
 from carmy_engine import Engine
 from carmy_engine.transport import raise_single
 
+log = logging.getLogger("carmy_mcp")
+
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 AsgiApplication: TypeAlias = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+Run: TypeAlias = Callable[..., Awaitable[None]]
 
 
 def mount(engine: Engine) -> AbstractAsyncContextManager[AsgiApplication] | None:
@@ -31,25 +35,46 @@ def mount(engine: Engine) -> AbstractAsyncContextManager[AsgiApplication] | None
     Returns:
         None when the SDK is not installed.
     """
-    return None if importlib.util.find_spec("mcp") is None else _mounted(engine)
+    if importlib.util.find_spec("mcp") is None:
+        return None
+    return opened(engine, _import, several=engine.settings.http.processes > 1)
 
 
 @asynccontextmanager
-async def _mounted(engine: Engine) -> AsyncIterator[AsgiApplication]:
+async def opened(
+    engine: Engine, load: Callable[[], Awaitable[Run]], *, several: bool
+) -> AsyncIterator[AsgiApplication]:
+    """The application, as `mount` describes it.
+
+    Args:
+        engine: An open engine.
+        load: Gives what runs it, `_http.run_application`.
+        several: Other processes serve at the same address, so that there cannot be sessions.
+    """
     try:
         async with trio.open_nursery() as nursery:
-            yield _Late(engine, nursery)
+            yield _Late(engine, nursery, load, several)
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise_single(group)
 
 
+async def _import() -> Run:
+    module = await trio.to_thread.run_sync(importlib.import_module, "carmy_mcp._http")
+    run: Run = module.run_application
+    return run
+
+
 class _Late:
     """The application, made when it is first asked for something."""
 
-    def __init__(self, engine: Engine, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, engine: Engine, nursery: trio.Nursery, load: Callable[[], Awaitable[Run]], several: bool
+    ) -> None:
         self._engine = engine
         self._nursery = nursery
+        self._load = load
+        self._several = several
         self._lock = trio.Lock()
         self._application: AsgiApplication | None = None
 
@@ -57,11 +82,15 @@ class _Late:
         application = self._application
         if application is None:
             async with self._lock:
-                application = self._application = self._application or await self._make()
+                application = self._application = self._application or await self._nursery.start(self._run)
         await application(scope, receive, send)
 
-    async def _make(self) -> AsgiApplication:
-        module = await trio.to_thread.run_sync(importlib.import_module, "carmy_mcp._http")
-        several = self._engine.settings.http.processes > 1
-        application: AsgiApplication = await self._nursery.start(module.run_application, self._engine, several)
-        return application
+    async def _run(self, *, task_status: trio.TaskStatus[AsgiApplication]) -> None:
+        run = await self._load()
+        try:
+            await run(self._engine, self._several, task_status=task_status)
+        except Exception:
+            # A guard round the SDK, whose tasks run here: what fails there costs its sessions, and not the server.
+            log.exception("all sessions of MCP are lost; clients begin anew")
+        finally:
+            self._application = None

@@ -9,6 +9,7 @@ from carmy_http._endpoints import Endpoints
 from carmy_http._server import serve_endpoints
 
 from ._http import run_application
+from ._mount import Run, opened
 
 
 async def serve_http(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -24,8 +25,11 @@ async def serve_http(engine: Engine, *, task_status: trio.TaskStatus[str] = trio
     Raises:
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
-    async with trio.open_nursery() as nursery:
-        application = await nursery.start(run_application, engine, False)
+    async with opened(engine, _loaded, several=False) as application:
         endpoints = Endpoints(engine, {"/mcp": application}, only_mounts=True)
         await serve_endpoints(engine, endpoints, "mcp", "/mcp", task_status=task_status)
-        nursery.cancel_scope.cancel()
+
+
+async def _loaded() -> Run:
+    await trio.lowlevel.checkpoint()
+    return run_application
