@@ -31,7 +31,7 @@ MAX_WAITING_MESSAGES = 1024
 MAX_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES
 """Of these messages."""
 
-MESSAGES_AT_ONCE = 8
+MESSAGES_AT_ONCE = 16
 """Given before others run, as lines are over stdio."""
 
 RECEIVE_BYTES = 8 * 1024
