@@ -27,7 +27,7 @@ from ._model.run import RunContext
 from ._model.spec import Catalog
 from ._pipeline import Pipeline
 from ._registry import Registry
-from ._reservations import Reservations
+from ._reservations import STORE_SECONDS, Reservations
 from ._result import ExecutionResult
 from ._settings import Settings
 from ._sinks import MemorySink, Sinks
@@ -347,7 +347,7 @@ async def open_engine(
     except BaseExceptionGroup as group:
         raise_single(group)
     finally:
-        with grace():
+        with grace(STORE_SECONDS):  # it may have endings to write yet
             await store.aclose()
 
 

@@ -101,6 +101,7 @@ class Execution(msgspec.Struct, eq=False):
         deadline: When it times out; infinite before the reservation.
         waited: Seconds spent waiting for a turn, a thread, or the end of another attempt.
         scope: What a cancel cancels; None before the reservation.
+        armed: It may have waited for something since.
         phase: See `Phase`.
         gone: Nobody takes the answer: the caller's own scope was cancelled.
         thread: The worker thread that runs it, if one does.
@@ -125,6 +126,7 @@ class Execution(msgspec.Struct, eq=False):
     deadline: float = float("inf")
     waited: float = 0.0
     scope: trio.CancelScope | None = None
+    armed: bool = False
     phase: Phase = Phase.WAITING
     gone: bool = False
     thread: ThreadRun | None = None
@@ -178,6 +180,7 @@ class Execution(msgspec.Struct, eq=False):
 
     def arm(self) -> None:
         """What comes next may wait, so the deadline has to count."""
+        self.armed = True
         if self.scope is not None:
             arm(self.scope)
 

@@ -179,6 +179,9 @@ class Pipeline:
             execution.arm()
             await turn.take()
         try:
+            if execution.armed:
+                # Cancelled in the moment that the wait was over: nothing has run, and it would be told at its first await.
+                await trio.lowlevel.checkpoint_if_cancelled()
             return await self.invoker.invoke(found.tool, arguments, execution)
         finally:
             execution.ended = True

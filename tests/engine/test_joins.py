@@ -487,6 +487,24 @@ async def test_an_end_that_was_not_recorded(autojump_clock: trio.testing.MockClo
         assert b.stage.effects("t") == 1
 
 
+@pytest.mark.parametrize("on_running", ["refuse", "wait"])
+async def test_a_reservation_that_comes_with_a_cancel(on_running: str) -> None:
+    """What is cancelled in the same moment as its reservation succeeds does not begin, and its id is free."""
+
+    class Store(MemoryStore):
+        async def reserve(self, reservation: Reservation) -> Reservation | None:
+            await trio.lowlevel.checkpoint()
+            found = await super().reserve(reservation)
+            if found is None:
+                b.engine.cancel(reservation.execution_id)
+            return found
+
+    async with bench(store=Store()) as b:
+        result = await b.call("write", {"tag": "t"}, request_id="r", on_running=on_running)
+        assert (code(result), told(result)["phase"]) == ("CANCELLED", "waiting")
+        assert (b.stage.effects("t"), await b.state("r")) == (0, "free")
+
+
 async def test_a_store_that_fails_meanwhile(caplog: Any) -> None:
     """A store that fails when a joiner asks again is ``STORE_ERROR``; the joiner has run nothing."""
     caplog.set_level("CRITICAL", "carmy")

@@ -38,6 +38,33 @@ async def test_a_free_turn_needs_no_wait():
         assert b.sink.records[-1].waited_ms == 0
 
 
+async def test_a_turn_that_comes_with_a_cancel():
+    """What is cancelled in the same moment as its turn comes does not begin, and the turn goes on to the next."""
+    cancelled: list[bool] = []
+
+    class Canceller:
+        def record(self, record) -> None:
+            if not cancelled:  # the turn has been given on, and whoever got it has not been woken yet
+                (execution,) = [each for each in b.engine._pipeline.inflight.running() if each.timeout == 7]
+                cancelled.append(b.engine.cancel(execution.id))
+
+    async with bench(sinks=[Canceller()]) as b, trio.open_nursery() as nursery:
+        gate = b.gate()
+        first = b.start(nursery, "serial_write", {"then": "wait", "gate": gate})
+        await b.arrived(gate)
+        second = b.start(nursery, "serial_write", {"tag": "t"}, timeout_ms=7000)
+        await wait_all_tasks_blocked()
+        third = b.start(nursery, "serial_write", {"tag": "third"})
+        await wait_all_tasks_blocked()
+        await b.open(gate)
+        assert code(await first.wait()) == "ok"
+        result = await second.wait()
+        assert (code(result), told(result)["phase"]) == ("CANCELLED", "waiting")
+        assert code(await third.wait()) == "ok"
+    assert cancelled == [True]
+    assert (b.stage.effects("t"), b.stage.effects("third")) == (0, 1)
+
+
 async def test_waiting_counts_towards_the_deadline(autojump_clock):
     """The time in the queue is part of the limit, and is told apart in record and event."""
 
