@@ -20,7 +20,7 @@ OPTIONAL = [
     "mcp",
     "opentelemetry",
     "rich",
-    "wsproto",
+    "trio_websocket",
 ]
 
 

@@ -3,8 +3,8 @@
 - `serve`: the transport, as the command ``carmy ws`` runs it.
 - `open_websocket`: a client; an executor.
 
-Inside: `_handshake` decides on a request; `_link` writes to the stream and closes it, `_channel` is the messages on it, found and made
-by wsproto; `_server` and `_client` are the two ends.
+Inside: `_handshake` decides on a request before any library sees it; `_link` is the stream below the library, `_channel` the
+messages above it; `_server` and `_client` are the two ends. The only importer of trio-websocket.
 """
 
 from __future__ import annotations

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import trio
-from wsproto.connection import Connection, ConnectionState
-from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
-from wsproto.utilities import LocalProtocolError
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
@@ -47,6 +45,9 @@ TOO_LARGE = 1009
 FAULT = 1011
 OVERLOADED = 1013
 
+_BAD_FRAME = {1002, 1007}
+"""Codes that the library gives to what it cannot read, without telling the peer."""
+
 
 class MessageChannel(trio.abc.Channel[bytes]):
     """A connection after its handshake.
@@ -55,28 +56,15 @@ class MessageChannel(trio.abc.Channel[bytes]):
     in a bounded queue.
 
     Args:
-        link: What frames are read from and written to.
-        connection: What finds them and makes them.
+        connection: Of the library.
+        link: Below it.
         max_message_bytes: Of one message to us.
-        max_unfinished_bytes: Read since the last whole message; more than that ends the connection. A message may have
-            any number of fragments, and those may be empty.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        connection: Connection,
-        max_message_bytes: int,
-        *,
-        max_unfinished_bytes: float = math.inf,
-    ) -> None:
-        self._link = link
+    def __init__(self, connection: WebSocketConnection, link: Link, max_message_bytes: int) -> None:
         self._connection = connection
+        self._link = link
         self._max_message_bytes = max_message_bytes
-        self._max_unfinished_bytes = max_unfinished_bytes
-        self._unfinished_bytes = 0
-        self._parts: list[bytes] = []
-        self._parts_bytes = 0
         self._messages: deque[bytes] = deque()
         self._bytes = 0
         self._given = 0
@@ -84,8 +72,8 @@ class MessageChannel(trio.abc.Channel[bytes]):
         self._drained = trio.Event()
         self._waits_for_room = False
         self._is_blocked = False
-        self._awaits_pong = False
         self._ended = False
+        self._running = trio.CancelScope()
         self.verdict: tuple[int, str] | None = None
         """Why we end the connection, as code and reason of the close frame; None when we do not."""
 
@@ -98,8 +86,9 @@ class MessageChannel(trio.abc.Channel[bytes]):
         self._waits_for_room = waits_for_room
         try:
             async with trio.open_nursery() as nursery:
+                self._running = nursery.cancel_scope
                 nursery.start_soon(self._ping)
-                nursery.start_soon(self._watch, nursery.cancel_scope)
+                nursery.start_soon(self._watch)
                 await self._read()
                 nursery.cancel_scope.cancel()
         finally:
@@ -139,76 +128,66 @@ class MessageChannel(trio.abc.Channel[bytes]):
         Raises:
             trio.BrokenResourceError: The connection has ended.
         """
-        await self._send(TextMessage(data=value.decode()))
+        try:
+            await self._connection.send_message(value.decode())
+        except ConnectionClosed:
+            raise trio.BrokenResourceError from None
 
     async def send_batch(self, values: Sequence[bytes]) -> None:
         """Write several messages at once, as `send` does one."""
-        await self._send(*(TextMessage(data=value.decode()) for value in values))
-
-    async def _send(self, *events: Event) -> None:
+        self._link.hold()
+        ended = False
         try:
-            frames = b"".join([self._connection.send(event) for event in events])
-        except LocalProtocolError:  # after a close frame
-            await trio.lowlevel.checkpoint()
-            raise trio.BrokenResourceError from None
-        await self._link.write(frames, is_close=isinstance(events[-1], CloseConnection))
+            for value in values:
+                await self._connection.send_message(value.decode())
+        except ConnectionClosed:
+            ended = True
+        finally:
+            held = self._link.release()
+        await self._link.write_held(held)
+        if ended:
+            raise trio.BrokenResourceError
 
     async def aclose(self) -> None:
         """Nothing: who opened the connection closes it."""
         await trio.lowlevel.checkpoint()
 
     async def _read(self) -> None:
-        with contextlib.suppress(trio.BrokenResourceError):
-            await self._handle_events()  # what came together with the handshake
-            while self._is_open():
-                data = await self._link.receive_some(RECEIVE_BYTES)
-                if not data:
-                    return
-                self._connection.receive_data(data)
-                self._unfinished_bytes += len(data)
-                await self._handle_events()
-                if self._unfinished_bytes > self._max_unfinished_bytes:
-                    self.verdict = (TOO_LARGE, "too many fragments without an end")
+        while early := self._early():
+            for message in early:
+                await self._take(message)
+        # Private parts: the version of the library is pinned. Its own queue costs a message three trips through the scheduler.
+        connection: Any = self._connection
+        connection._send_channel = _Inbox(self._take, connection._send_channel.aclose)  # noqa: SLF001
+        with contextlib.suppress(ConnectionClosed):
+            await self._connection.get_message()  # nothing comes here any more but the end
+        self._judge_end()
 
-    def _is_open(self) -> bool:
-        return self.verdict is None and self._connection.state is ConnectionState.OPEN
+    def _early(self) -> list[str | bytes]:
+        """What the library's reader has put into its queue."""
+        queue: trio.MemoryReceiveChannel[str | bytes] = self._connection._recv_channel  # noqa: SLF001
+        found: list[str | bytes] = []
+        with contextlib.suppress(trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
+            while True:
+                found.append(queue.receive_nowait())
+        return found
 
-    async def _handle_events(self) -> None:
-        for event in self._connection.events():
-            await self._handle(event)
-            if not self._is_open():
-                return
+    async def _take(self, message: str | bytes) -> None:
+        """A whole message has come."""
+        self._link.finish_message()
+        await self._keep(message)
+        if self.verdict is not None:
+            self._running.cancel()
 
-    async def _handle(self, event: Event) -> None:
-        match event:
-            case TextMessage():
-                await self._take(event)
-            case BytesMessage():
-                self.verdict = (UNSUPPORTED, "messages are text")
-            case Ping():
-                await self._send(event.response())
-            case CloseConnection() if self._connection.state is ConnectionState.REMOTE_CLOSING:
-                await self._send(event.response())
-            case CloseConnection():  # the library's word for what it cannot read
-                self.verdict = (event.code, event.reason or "bad frame")
-            case Pong():
-                self._awaits_pong = False
-            case _:
-                raise AssertionError(f"wsproto has no such event after the handshake: {event}")
-
-    async def _take(self, event: TextMessage) -> None:
-        data = event.data.encode()
-        self._parts_bytes += len(data)
-        if self._parts_bytes > self._max_message_bytes:
+    async def _keep(self, message: str | bytes) -> None:
+        if isinstance(message, bytes):
+            self.verdict = (UNSUPPORTED, "messages are text")
+            return
+        data = message.encode()
+        if len(data) > self._max_message_bytes:
+            # The library counts characters.
             self.verdict = (TOO_LARGE, f"a message has more than {self._max_message_bytes} bytes")
             return
-        if data:
-            self._parts.append(data)
-        if not event.message_finished:
-            return
-        data = b"".join(self._parts)
-        self._parts.clear()
-        self._parts_bytes = self._unfinished_bytes = 0
         while len(self._messages) >= MAX_WAITING_MESSAGES or (
             self._messages and self._bytes + len(data) > MAX_WAITING_BYTES
         ):
@@ -224,22 +203,24 @@ class MessageChannel(trio.abc.Channel[bytes]):
         self._bytes += len(data)
         self._readable.set()
 
-    async def _ping(self) -> None:
-        """Ping now and then. A pong shows that the peer is alive, as does anything else that comes or goes.
+    def _judge_end(self) -> None:
+        """The library has ended the connection: say why, where it does not."""
+        closed = self._connection.closed
+        if self._link.is_overrun:
+            self.verdict = (TOO_LARGE, "too many fragments without an end")
+        elif closed is not None and closed.code in _BAD_FRAME:
+            self.verdict = (closed.code, closed.reason or "bad frame")
 
-        One at a time: a ping that goes nowhere must not count as a sign of life again and again.
-        """
+    async def _ping(self) -> None:
+        """Ping now and then. A pong shows that the peer is alive, as does anything else that comes or goes."""
         while True:
             await trio.sleep(PING_SECONDS)
-            if self._awaits_pong:
-                continue
-            self._awaits_pong = True
             try:
-                await self._send(Ping())
-            except trio.BrokenResourceError:
-                return  # the reader finds out as well
+                await self._connection.ping()
+            except ConnectionClosed:
+                return
 
-    async def _watch(self, scope: trio.CancelScope) -> None:
+    async def _watch(self) -> None:
         """End it when the peer has shown no sign of life for too long."""
         while True:
             rest = self._link.last_life + SILENCE_SECONDS - trio.current_time()
@@ -248,4 +229,12 @@ class MessageChannel(trio.abc.Channel[bytes]):
             await trio.sleep(rest if rest > 0 else PING_SECONDS)
         log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
         self.verdict = (GOING_AWAY, "no answer to pings")
-        scope.cancel()
+        self._running.cancel()
+
+
+class _Inbox:
+    """What the library's reader takes for the entrance to its queue."""
+
+    def __init__(self, send: Callable[[str | bytes], Awaitable[None]], aclose: Callable[[], Awaitable[None]]) -> None:
+        self.send = send
+        self.aclose = aclose

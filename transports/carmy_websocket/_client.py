@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
 import trio
-from wsproto import ConnectionType, WSConnection
-from wsproto.connection import Connection, ConnectionState
-from wsproto.events import AcceptConnection, Event, RejectConnection, RejectData, Request
+from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream
 
 from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo, grace
 from carmy_engine.transport import raise_single
@@ -22,16 +21,11 @@ from ._channel import RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, SUBPROTOCOL
 from ._link import LINGER_SECONDS, Link
 
-log = logging.getLogger("carmy_websocket")
-
 CONNECT_SECONDS = 10.0
 """For the connection, and again for the handshake on it. A server that is there answers at once."""
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one message from the server. The largest outputs that tools are allowed by default have an eighth of it."""
-
-MAX_REFUSAL_BYTES = 64 * 1024
-"""Of an answer that refuses the handshake, head and body. What our servers say has a few hundred."""
 
 _NORMAL = 1000
 
@@ -104,10 +98,10 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
     code: int | None = None  # as long as there is no WebSocket to close
     reason = ""
     try:
-        channel = MessageChannel(link, await _shake_hands(link, target, headers), MAX_ANSWER_BYTES)
-        code = _NORMAL
         async with trio.open_nursery() as background:
-            background.start_soon(_keep, channel)
+            channel = await background.start(functools.partial(_carry, link, target, headers))
+            assert isinstance(channel, MessageChannel)
+            code = _NORMAL
             try:
                 async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS) as client:
                     yield client
@@ -146,71 +140,82 @@ async def _connect(target: Target) -> trio.abc.Stream:
         raise ClosedError(f"cannot connect to {target.url}: {error}") from error
 
 
-async def _shake_hands(link: Link, target: Target, headers: list[tuple[bytes, bytes]]) -> Connection:
-    """Open the WebSocket.
+async def _carry(
+    link: Link,
+    target: Target,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    task_status: trio.TaskStatus[MessageChannel],
+) -> None:
+    """Shake hands, then keep the connection until it ends. From then on nothing raises but ``Cancelled``.
 
-    Raises:
-        AgentError: The server refused, and said why.
-        ClosedError: There is no such server.
+    The library's tasks live here and not beside the caller's: some of their failures (a ping that meets our close) would
+    cancel the caller with nothing to show for it.
     """
-    protocol = WSConnection(ConnectionType.CLIENT)
-    opening = Request(host=target.authority, target=target.resource, subprotocols=[SUBPROTOCOL], extra_headers=headers)
+    started = False
+    problem: Exception | None = None
     try:
-        with trio.fail_after(CONNECT_SECONDS):
-            await link.write(protocol.send(opening))
-            return await _await_answer(link, target, protocol)
-    except trio.TooSlowError:
-        raise ClosedError(f"{target.url} did not answer within {CONNECT_SECONDS:g} s") from None
-    except trio.BrokenResourceError:
-        raise ClosedError(f"{target.url} closed the connection instead of answering") from None
+        async with trio.open_nursery() as background:
+            connection = await _shake_hands(background, link, target, headers)
+            channel = MessageChannel(connection, link, MAX_ANSWER_BYTES)
+            task_status.started(channel)
+            started = True
+            await channel.run(waits_for_room=True)
+            background.cancel_scope.cancel()
+    except* ConnectionRejected as group:
+        problem = _refusal(target, group)
+    except* ClosedError as group:
+        problem = _first(group)
+    except* Exception as group:  # noqa: BLE001 - of a foreign library
+        # Whatever it raises, it means that this connection is of no use any more; the channel's end says so.
+        problem = ClosedError(f"the WebSocket handshake with {target.url} failed: {_first(group)}")
+        problem.__cause__ = _first(group)
+    if problem is not None and not started:
+        raise problem
 
 
-async def _await_answer(link: Link, target: Target, protocol: WSConnection) -> Connection:
-    status = received = 0
-    body = b""
-    while received <= MAX_REFUSAL_BYTES:
-        data = await link.receive_some(RECEIVE_BYTES)
-        received += len(data)
-        for event in _events_of(target, protocol, data):
-            if isinstance(event, AcceptConnection):
-                assert protocol.connection is not None
-                return protocol.connection
-            if isinstance(event, RejectConnection):
-                status = event.status_code
-            if isinstance(event, RejectData):
-                body += event.data
-        if protocol.state is ConnectionState.CLOSED or (status and not data):
-            break  # a refusal, as a whole
-        if not data:
-            raise trio.BrokenResourceError
-    raise _refusal(target, status, body)
+async def _shake_hands(
+    background: trio.Nursery, link: Link, target: Target, headers: list[tuple[bytes, bytes]]
+) -> WebSocketConnection:
+    async def give_up(scope: trio.CancelScope) -> None:
+        await link.ended.wait()
+        scope.cancel()
 
-
-def _events_of(target: Target, protocol: WSConnection, data: bytes) -> list[Event]:
-    """What an answer to the handshake says. Frames behind it stay where they are."""
-    try:
-        protocol.receive_data(data)
-        return list(protocol.handshake.events())
-    except Exception as error:
-        # Of a foreign library: whatever it raises, a server that can be spoken to would not make it do so.
-        raise ClosedError(f"the WebSocket handshake with {target.url} failed: {error}") from error
-
-
-async def _keep(channel: MessageChannel) -> None:
-    try:
-        await channel.run(waits_for_room=True)
-    except* Exception as fault:
-        # Of a foreign library. The connection has ended, which those who wait for answers are told.
-        log.error("a WebSocket connection failed", exc_info=fault)
+    with trio.move_on_after(CONNECT_SECONDS) as scope:
+        # The library waits for an answer for ever, whatever becomes of the stream.
+        background.start_soon(give_up, scope)
+        return await wrap_client_stream(
+            background,
+            cast("Any", link),  # it asks for a socket, and uses a stream
+            target.authority,
+            target.resource,
+            subprotocols=[SUBPROTOCOL],
+            extra_headers=headers,
+            max_message_size=MAX_ANSWER_BYTES,
+            receive_buffer_size=RECEIVE_BYTES,
+        )
+    if link.ended.is_set():
+        raise ClosedError(f"{target.url} closed the connection instead of answering")
+    raise ClosedError(f"{target.url} did not answer within {CONNECT_SECONDS:g} s")
 
 
 class _Body(msgspec.Struct):
     error: ErrorInfo
 
 
-def _refusal(target: Target, status: int, body: bytes) -> Exception:
+def _refusal(target: Target, group: BaseExceptionGroup[ConnectionRejected]) -> Exception:
     """What a refused handshake raises: the server's own error, if there is one."""
+    rejected = _first(group)
+    assert isinstance(rejected, ConnectionRejected)
     try:
-        return AgentError.of(msgspec.json.decode(body, type=_Body).error)
+        return AgentError.of(msgspec.json.decode(bytes(rejected.body or b""), type=_Body).error)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return ClosedError(f"{target.url} answered {status}: it is no WebSocket server of this protocol")
+        return ClosedError(f"{target.url} answered {rejected.status_code}: it is no WebSocket server of this protocol")
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error

@@ -1,13 +1,13 @@
 """The opening handshake of a server (RFC 6455, 4.2), without a loop: the bytes of a head to what they ask for.
 
-wsproto could do it, but raises at some heads that HTTP allows, and its refusals have no body.
+The WebSocket library never sees a peer's head. Some heads that HTTP allows raise in it, and its refusals have no body; so
+the head is read here, and the library gets one that is written here (`library_head`).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 
@@ -26,7 +26,6 @@ MAX_HEAD_BYTES = 16 * 1024
 
 _END_OF_HEAD = b"\r\n\r\n"
 _KEY_BYTES = 16
-_ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 
 _REASONS: Mapping[int, str] = {
     400: "Bad Request",
@@ -202,14 +201,13 @@ def check_upgrade(head: Head) -> Offer:
     return Offer(key=keys[0], subprotocol=SUBPROTOCOL if offered else None)
 
 
-def acceptance(offer: Offer) -> bytes:
-    """The answer to a handshake that is accepted."""
-    token = base64.b64encode(hashlib.sha1(offer.key + _ACCEPT, usedforsecurity=False).digest())
+def library_head(offer: Offer) -> bytes:
+    """The head that the library gets in the place of the peer's: the same handshake, in words that it takes."""
     subprotocol = b"" if offer.subprotocol is None else b"Sec-WebSocket-Protocol: %b\r\n" % offer.subprotocol.encode()
     return (
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: %b\r\n%b\r\n"
-    ) % (token, subprotocol)
+        b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n%b\r\n"
+    ) % (PATH.encode(), offer.key, subprotocol)
 
 
 def _is_key(value: bytes) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 import trio
-from wsproto.connection import Connection as WebSocket
-from wsproto.connection import ConnectionType
+from trio_websocket import wrap_server_stream
 
 from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine.transport import as_agent_error
@@ -15,7 +14,7 @@ from carmy_wire.protocol import MAX_MESSAGE_BYTES
 from carmy_wire.serving import Access, Server, every, open_listeners, url_of
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
-from ._handshake import PATH, Head, Offer, Refused, acceptance, check_route, check_upgrade, read_head, too_slow
+from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
 from ._link import LINGER_SECONDS, Link
 
 log = logging.getLogger("carmy_websocket")
@@ -137,27 +136,35 @@ class Connection:
 
     async def _serve(self, offer: Offer, caller: BoundEngine) -> None:
         """Serve it as a WebSocket."""
-        link = Link(self._stream, is_client=False)
+        link = Link(
+            self._stream,
+            is_client=False,
+            first=library_head(offer),
+            max_unfinished_bytes=MAX_OVERHEAD * MAX_MESSAGE_BYTES,
+        )
         code: int | None = None
         reason = ""
         try:
-            await link.write(acceptance(offer))
-            code, reason = await self._serve_messages(link, caller)
+            code, reason = await self._serve_messages(link, offer, caller)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except* Exception as fault:
-            # As in `run`; here the peer can still be told.
+            # As in `run`; here the peer can still be told. The library raises, for example, when a ping meets our close.
             log.error("a WebSocket connection failed", exc_info=fault)
             code, reason = FAULT, "internal fault"
         await link.finish(code, reason)
 
-    async def _serve_messages(self, link: Link, caller: BoundEngine) -> tuple[int | None, str]:
+    async def _serve_messages(self, link: Link, offer: Offer, caller: BoundEngine) -> tuple[int | None, str]:
         """Serve what the peer asks for; give the code and reason of the close frame that is due."""
-        connection = WebSocket(ConnectionType.SERVER)
-        channel = MessageChannel(
-            link, connection, MAX_MESSAGE_BYTES, max_unfinished_bytes=MAX_OVERHEAD * MAX_MESSAGE_BYTES
-        )
         async with trio.open_nursery() as background:
+            request = await wrap_server_stream(
+                background,
+                link,
+                max_message_size=MAX_MESSAGE_BYTES,
+                receive_buffer_size=RECEIVE_BYTES,
+            )
+            connection = await request.accept(subprotocol=offer.subprotocol)
+            channel = MessageChannel(connection, link, MAX_MESSAGE_BYTES)
             background.start_soon(channel.run)
             ending = await serve_channel(
                 caller,
