@@ -87,7 +87,9 @@ async def test_parts_of_two_tasks_wait_for_a_slow_reader():
             await wait_all_tasks_blocked()
             events = [event async for event in channel]
     assert len([event for event in events if isinstance(event, ToolProgress)]) == 6
-    assert events[-1].result.error is None
+    last = events[-1]
+    assert isinstance(last, ExecutionCompleted)
+    assert last.result.error is None
 
 
 async def test_one_large_part_gets_through():
