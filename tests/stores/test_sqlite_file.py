@@ -121,11 +121,23 @@ async def test_files_of_others_are_refused(path: Path) -> None:
     path.unlink()
     with raw(path) as connection:
         connection.execute("CREATE TABLE mine (x)")
+    path.chmod(0o644)
     before = path.read_bytes()
     async with opened(path) as store:
         with pytest.raises(sqlite.CorruptFileError, match="of another program"):
             await store.reserve(reservation())
     assert path.read_bytes() == before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+async def test_a_directory_is_left_as_it_is(path: Path) -> None:
+    """The path of a directory is refused, and others can still look into it."""
+    path.mkdir(0o755)
+    path.chmod(0o755)
+    async with opened(path) as store:
+        with pytest.raises(sqlite.CannotOpenError):
+            await store.reserve(reservation())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
 
 
 async def test_a_damaged_file(path: Path) -> None:

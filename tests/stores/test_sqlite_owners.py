@@ -118,6 +118,19 @@ async def test_two_stores_of_one_process(path: Path) -> None:
         assert await first.complete(identity(), "exec_1", VALUE, NOW)
 
 
+async def test_two_names_of_one_file(path: Path, tmp_path: Path) -> None:
+    """Who comes by a symbolic link meets those who came by the file's own name: what they have running, runs."""
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    async with opened(path) as first, opened(link) as second:
+        await first.reserve(reservation())
+        assert await state(second) == "running"
+        await second.reserve(reservation("r2"))
+        assert await state(first, "r2") == "running"
+    assert [each.name for each in link.parent.iterdir()] == ["link.db"]
+
+
 async def test_closing_leaves_no_owner(path: Path) -> None:
     """What a store still had running when it was closed is interrupted, and nothing is left of it but its entries."""
     async with opened(path) as store:

@@ -114,7 +114,7 @@ class Database:
             if not self._pause():
                 raise FileLockedError(f"{self.path} is locked: another process has been opening it for too long")
         try:
-            _make_private(self.path)
+            _create(self.path)
             self._connection = connection = self._connect()
             self._register(connection, owners)
             self._file = _number(self.path)
@@ -128,7 +128,8 @@ class Database:
     def _connect(self) -> Connection:
         connection = Connection(self.path, self._pause)
         try:
-            check_version(connection, self.path)  # before anything is written
+            check_version(connection, self.path)  # before anything is changed
+            _make_private(self.path)
             connection.run("PRAGMA journal_mode = WAL")
             connection.run(f"PRAGMA synchronous = {self._durability}")
             connection.run(f"PRAGMA journal_size_limit = {WAL_BYTES}")
@@ -169,20 +170,23 @@ class Database:
         return True
 
 
-def _make_private(path: Path) -> None:
-    """See to it that only the owner can read and write the file. SQLite gives the files beside it the same mode.
+def _create(path: Path) -> None:
+    """Make an empty file that only its owner can read and write, if there is none. SQLite gives those beside it its mode.
 
     An existing file is not opened for that: closing it would drop the locks that SQLite has on it in this process.
     """
-    try:
+    with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
-            with contextlib.suppress(FileNotFoundError):
-                mode = stat.S_IMODE(each.stat().st_mode)
-                if mode & 0o077:
-                    log.warning("%s could be read by others (mode %o); it is private now", each, mode)
-                    each.chmod(mode & 0o700)
+
+
+def _make_private(path: Path) -> None:
+    """Narrow the mode of a file that is known to be ours, and of those beside it."""
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(each.stat().st_mode)
+            if mode & 0o077:
+                log.warning("%s could be read by others (mode %o); it is private now", each, mode)
+                each.chmod(mode & 0o700)
 
 
 def _number(path: Path) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -88,7 +89,8 @@ class SqliteStore:
             audit_retention=audit_retention,
             clock=clock,
         )
-        self.path = Path(path).absolute()
+        # By its real name, so that all stores on a file find each other: the lock file is beside it.
+        self.path = Path(os.path.realpath(path))
         """The file, wherever the process goes from here."""
         self._writer = Writer(Database(self.path, durability, bounds))
         self.sink = SqliteSink(self._writer)
