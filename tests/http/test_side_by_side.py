@@ -8,7 +8,7 @@ import trio
 
 from carmy_engine._declare import tool
 from tests.http.tools import echo
-from tests.support.http import JSON, serving
+from tests.support.http import JSON, render, serving
 
 LIMIT = 20.0
 """Seconds, for what takes a fraction of one."""
@@ -113,3 +113,24 @@ async def test_a_head_that_is_refused_again() -> None:
                 for headers in ({"content-type": JSON, "host": "evil.example"}, {"content-type": "text/plain"}) * 2
             ]
     assert told == ["FORBIDDEN", "INVALID_REQUEST"] * 2
+
+
+async def test_requests_behind_a_long_answer() -> None:
+    """Requests that come while a long answer is on its way to a reader who takes it late are answered after it."""
+    size = 4 * 1024 * 1024
+
+    @tool(effect="none", parallel_safe=True, register=False)
+    async def long() -> str:
+        """Say much."""
+        return "x" * size
+
+    body = b'{"tool":"echo","arguments":{"text":"behind"}}'
+    async with serving(long, echo) as server, server.client() as client:
+        with trio.fail_after(LIMIT):
+            for _ in range(2):
+                await client.send(render("POST", "/agent/execute", {"content-type": JSON}, b'{"tool":"long"}'))
+                status, headers = await client.head()
+                await client.send(render("POST", "/agent/execute", {"content-type": JSON}, body))
+                assert (await server.call("echo")).status == status == 200
+                assert len(await client.exactly(int(headers["content-length"]))) > size
+                assert (await client.answer()).json["data"] == "behind"

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from ._endpoints import Endpoints
-from ._framing import END_OF_HEAD, FramingError
+from ._framing import END_OF_HEAD
 from ._native import NativeConnection
 from ._native_around import Surroundings
 from ._native_keeper import Keeper
@@ -41,20 +41,27 @@ class ParkedConnection(NativeConnection):
         self._task: trio.lowlevel.Task | None = None  # while it sleeps
         self._pumped = False  # the pump answers a request
         self._pumped_scope: trio.CancelScope | None = None  # once that has had to wait
+        self._released = False  # by the pump, until the answer is written
         self._ended: bool | None = None
 
     async def _idle(self) -> bool | None:
         self._ended = None
         descriptor = self._socket.fileno()
-        self._pump.park(descriptor, self)
-        self._task = trio.lowlevel.current_task()
         try:
-            await trio.lowlevel.wait_task_rescheduled(self._leave_sleep)
+            while True:
+                self._pump.park(descriptor, self)
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._leave_sleep)
+                if self._is_needed():
+                    return self._ended
         finally:
             self._pump.release(descriptor)
             if self._pumped_scope is not None:
                 self._pumped_scope.cancel()
-        return self._ended
+
+    def _is_needed(self) -> bool:
+        """Its own task has something to do."""
+        return self._ended is not None or bool(self._buffer)
 
     def _leave_sleep(self, _: object) -> trio.lowlevel.Abort:
         self._task = None
@@ -71,7 +78,9 @@ class ParkedConnection(NativeConnection):
             if self._waiting:
                 self._take_news()
             else:
-                self._pump.release(self._socket.fileno())  # an answer is being written, and nothing is read meanwhile
+                # An answer is being written, and nothing is read meanwhile.
+                self._pump.release(self._socket.fileno())
+                self._released = True
             return None
         if self._task is None:
             return None
@@ -88,8 +97,8 @@ class ParkedConnection(NativeConnection):
             if end >= len(END_OF_HEAD) and data[0] != _CR:
                 try:
                     head = self._around.read(data[:end])
-                except FramingError:
-                    pass  # its own task finds the same, and answers
+                except Exception:  # noqa: BLE001, S110 - its own task finds the same, and answers; nothing may end the pump
+                    pass
                 else:
                     if head.length == len(data) - end:
                         self._answer_begins(head)
@@ -111,10 +120,9 @@ class ParkedConnection(NativeConnection):
         finally:
             self._pumped = False
             self._pumped_scope = None
-        if self._ended is not None or self._buffer:
+        if self._is_needed() or self._released:
+            self._released = False
             self._wake()
-        elif self._task is not None:
-            self._pump.park(self._socket.fileno(), self)
 
     def waits(self, scope: trio.CancelScope) -> None:
         """See `Parked`."""

@@ -39,10 +39,14 @@ class Pump:
         self._nursery: trio.Nursery | None = None
 
     def park(self, descriptor: int, parked: Parked) -> None:
-        """Serve it from now on; nothing if that is done already."""
+        """Serve it from now on; nothing if that is done already.
+
+        Raises:
+            OSError: The kernel watches as many descriptors as it may.
+        """
         if descriptor not in self._parked:
-            self._parked[descriptor] = parked
             self._poll.register(descriptor, select.EPOLLIN | select.EPOLLRDHUP)
+            self._parked[descriptor] = parked
 
     def release(self, descriptor: int) -> None:
         """Look at it no longer; nothing if nobody does."""
