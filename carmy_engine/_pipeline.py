@@ -96,7 +96,7 @@ class Pipeline:
             listener.execution_started(execution)
         found: Registered | None = None
         try:
-            found = self.registry.find(request.tool, caller.only)
+            found = self.registry.find(request.tool, caller.only, caller.context)
             context = caller.context if caller.confirm is None else _as_confirmed(execution, found)
             for policy in found.policies:
                 policy.check(context, found.spec)

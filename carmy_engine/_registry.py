@@ -78,11 +78,11 @@ class Registry:
 
     def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
         """The names that a caller may use, sorted: what is listed and what can be called follow one rule."""
-        return tuple(
-            name
-            for name in sorted(self._tools if only is None else only)
-            if all(policy.is_listed(context, self._tools[name].spec) for policy in self._tools[name].policies)
-        )
+        return tuple(name for name in sorted(self._tools if only is None else only) if self._is_listed(name, context))
+
+    def _is_listed(self, name: str, context: AgentContext) -> bool:
+        found = self._tools[name]
+        return all(policy.is_listed(context, found.spec) for policy in found.policies)
 
     @property
     def all_names(self) -> frozenset[str]:
@@ -105,28 +105,29 @@ class Registry:
         """The tool of that name, whoever asks; None when there is none."""
         return self._tools.get(name)
 
-    def find(self, name: str, only: frozenset[str] | None) -> Registered:
+    def find(self, name: str, only: frozenset[str] | None, context: AgentContext) -> Registered:
         """The tool of that name.
 
         Args:
             name: As the caller sent it.
             only: The names that the caller's view has, None for all.
+            context: Who asks; names that are not listed for them are not suggested to them either.
 
         Raises:
             AgentError: ``TOOL_NOT_PERMITTED``, if the view leaves it out; ``TOOL_NOT_FOUND``, suggesting near names.
         """
         found = self._tools.get(name)
         if found is None and name not in self._withheld:
-            raise self._unknown(name, only)
+            raise self._unknown(name, only, context)
         if found is None or (only is not None and name not in only):
             raise AgentError.standard("TOOL_NOT_PERMITTED", f"{name} is not among the tools of this agent")
         return found
 
-    def _unknown(self, name: str, only: frozenset[str] | None) -> AgentError:
+    def _unknown(self, name: str, only: frozenset[str] | None, context: AgentContext) -> AgentError:
         known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
         if len(known) > _MOST_COMPARED:
             known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]
-        near = nearest(name, known, 3)
+        near = nearest(name, (tool for tool in known if self._is_listed(tool, context)), 3)
         message = "there is no tool of that name"
         if near:
             message += f"; did you mean {' or '.join(near)}?"

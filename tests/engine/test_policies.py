@@ -54,6 +54,18 @@ async def test_tool_permissions():
         assert [spec.name for spec in (await some.catalog()).tools] == ["destructive", "echo"]
 
 
+async def test_suggestions_keep_to_the_list():
+    """A misspelt name is answered with near names that the caller can see, and never with one that is not listed."""
+    async with bench(policies=[RequireToolPermission()]) as b:
+        some = b.on(b.engine.bind(permissions={"tool:echo"}))
+        assert told(await some.call("ecko"))["near"] == ["echo"]
+        for hidden in ("destructiv", "writ"):
+            result = await some.call(hidden)
+            assert code(result) == "TOOL_NOT_FOUND"
+            assert result.error.message == "there is no tool of that name"
+            assert result.error.details is None
+
+
 async def test_rate_limit(mock_clock):
     """So many calls in a window, then ``RATE_LIMITED`` with the whole seconds to wait; afterwards a new window."""
     async with bench(policies=[RateLimit(2, 10)]) as b:
