@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Required, TypedDict
 
 from ._model.effect import Confirmation, Effect
-from ._settlement import Reconcile
-from ._signature import refuse
+from ._settlement import MethodReconcile, Reconcile
+from ._signature import is_method, refuse
 
 
 class ToolAttributes(TypedDict, total=False):
@@ -28,7 +28,7 @@ class ToolAttributes(TypedDict, total=False):
         max_output_bytes: Limit of the rendered output.
         register: `carmy_engine.app` adds the tool by itself.
         reconcile: ``async def reconcile(ctx, arguments)``, asked when a retry meets an interrupted attempt of a tool that may not
-            simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`.
+            simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`. For a method also a method of the same class.
     """
 
     effect: Required[Effect | Literal["none", "read", "write", "external_write", "destructive"]]
@@ -41,7 +41,7 @@ class ToolAttributes(TypedDict, total=False):
     max_waiting: int
     max_output_bytes: int
     register: bool
-    reconcile: Reconcile | None
+    reconcile: Reconcile | MethodReconcile | None
 
 
 def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +68,8 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
         if not isinstance(given.get(name), str | None):
             raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
     reconcile = given.get("reconcile")
-    if reconcile is not None and not inspect.iscoroutinefunction(reconcile):
-        instead = "Write an 'async def' that takes the context and the arguments, or leave it out."
-        raise refuse(function, f"reconcile={reconcile!r} is not an async function", instead)
+    if reconcile is not None:
+        _check_reconcile(function, reconcile)
     timeout = given.get("timeout")
     if timeout is not None and not (_is_number(timeout) and math.isfinite(timeout) and timeout > 0):
         instead = "Write a positive number of seconds, or leave it out for the engine's."
@@ -82,6 +81,19 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
                 function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out."
             )
     return checked
+
+
+def _check_reconcile(function: Callable[..., Any], reconcile: Any) -> None:
+    """Refuse what could not be called when the time has come: that would look as if it knew nothing."""
+    instead = "Write an 'async def' that takes the context and the arguments, or leave it out."
+    if not inspect.iscoroutinefunction(reconcile):
+        raise refuse(function, f"reconcile={reconcile!r} is not an async function", instead)
+    takes = ("self", "ctx", "arguments") if is_method(function) and is_method(reconcile) else ("ctx", "arguments")
+    try:
+        inspect.signature(reconcile).bind(*takes)
+    except TypeError:
+        what = f"reconcile={reconcile!r} cannot be called with ({', '.join(takes)})"
+        raise refuse(function, what, instead) from None
 
 
 def _is_number(value: object) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, NoReturn, TypeVar, Unpack, cast
 
 import msgspec
@@ -62,7 +63,7 @@ class ToolDeclaration:
         max_waiting: Calls that may wait for a turn.
         max_output_bytes: Limit of the rendered output.
         register: Part of `declared`.
-        reconcile: Tells what became of an interrupted attempt.
+        reconcile: Tells what became of an interrupted attempt. One from the body of a class waits for its object as well.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
@@ -89,7 +90,10 @@ class ToolDeclaration:
 
     def bound_to(self, function: Callable[..., Any]) -> ToolDeclaration:
         """The same tool that calls `function`: the method of an object, or what a decorator made of it."""
-        return dataclasses.replace(self, function=function, is_method=False)
+        reconcile, owner = self.reconcile, getattr(function, "__self__", None)
+        if owner is not None and reconcile is not None and is_method(reconcile):
+            reconcile = MethodType(reconcile, owner)
+        return dataclasses.replace(self, function=function, is_method=False, reconcile=reconcile)
 
 
 def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:

@@ -47,3 +47,6 @@ Settlement: TypeAlias = Completed | Failed | NotStarted | Unknown
 Reconcile: TypeAlias = Callable[[AgentContext, dict[str, Any]], Awaitable[Settlement]]
 """``async def reconcile(ctx, arguments)``. The context is the retry's, with the execution id of the attempt that was interrupted;
 the arguments are as they were sent, as JSON values."""
+
+MethodReconcile: TypeAlias = Callable[[Any, AgentContext, dict[str, Any]], Awaitable[Settlement]]
+"""The same in the body of a class, beside the methods that are tools: it is called on the object whose tool it is."""

@@ -268,10 +268,57 @@ async def test_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_what_is_declared() -> None:
-    """Anything but an async function is refused where it is declared."""
+    """Anything but an async function of two arguments is refused where it is declared."""
     with pytest.raises(DeclarationError, match=r"reconcile=.* is not an async function"):
+        tool(effect="write", reconcile=len, register=False)(pay)  # type: ignore[arg-type]
 
-        @tool(effect="write", reconcile=len, register=False)  # type: ignore[arg-type]
-        async def pay() -> str:
-            """Pay."""
-            return ""
+    async def alone(ctx: AgentContext) -> Unknown:
+        return Unknown()
+
+    for wrong in (alone, Till.look):  # for the latter nobody knows the object
+        with pytest.raises(DeclarationError, match=r"cannot be called with \(ctx, arguments\)"):
+            tool(effect="write", reconcile=wrong, register=False)(pay)  # type: ignore[arg-type]
+
+
+async def pay() -> str:
+    """Pay."""
+    return ""
+
+
+class Till:
+    """A provider that was given what it needs; so its function that knows what has become of a payment has it as well."""
+
+    def __init__(self, receipts: dict[str | None, str]) -> None:
+        self.receipts = receipts
+        self.begun = trio.Event()
+
+    async def look(self, ctx: AgentContext, arguments: dict[str, Any]) -> Completed | Unknown:
+        receipt = self.receipts.get(ctx.request_id)
+        return Unknown() if receipt is None else Completed(f"{receipt} for {arguments['amount']}")
+
+    @tool(effect="external_write", parallel_safe=True, reconcile=look)
+    async def pay(self, amount: int) -> str:
+        """Pay."""
+        self.begun.set()
+        await trio.sleep_forever()
+        return "never"
+
+
+class NewTill(Till):
+    """Inherits all of it."""
+
+
+@pytest.mark.parametrize("kind", [Till, NewTill])
+@pytest.mark.parametrize("as_method", [False, True])
+async def test_a_tool_that_is_a_method(kind: type[Till], as_method: bool) -> None:
+    """Its function is a method of the same object, whether that or its method was added."""
+    till = kind({"r1": "receipt 7"})
+    request = ExecutionRequest(tool="pay", arguments={"amount": 5}, request_id="r1")
+    with trio.fail_after(5):
+        async with App("till").add(till.pay if as_method else till).open() as engine:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(engine.bind(gone=Cause.DISCONNECT).execute, request)
+                await till.begun.wait()
+                nursery.cancel_scope.cancel()
+            result = await engine.execute(request)
+    assert (result.data, result.replayed) == ("receipt 7 for 5", True)
