@@ -12,14 +12,17 @@ from .result import ExecutionStatus
 class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution, or one refusal, as sinks receive it.
 
+    A store that outlives a process may add that of an execution that the process did not live to end: ``cancelled`` with
+    ``EXECUTION_UNCERTAIN``, and without what nobody knows any more.
+
     Attributes:
         execution_id: The id of the answer that was given (of the first run, on a replay).
         request_id: The caller's idempotency identity.
         principal: Who called.
         session: In which session.
-        transport: How the call arrived, ``in_process`` for direct calls.
+        transport: How the call arrived, ``in_process`` for direct calls; empty when nobody knows.
         tool: The name that was asked for.
-        effect: The tool's effect, None when there is no such tool.
+        effect: The tool's effect, None when there is no such tool, or nobody knows.
         status: How it ended.
         error_code: None when it completed.
         cause: Why it was cancelled, None when it was not.

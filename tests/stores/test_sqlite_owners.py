@@ -82,6 +82,22 @@ async def test_survivors_learn_of_a_death(path: Path) -> None:
         assert await state(store, "r2") == "interrupted"
 
 
+async def test_a_death_is_on_record(path: Path) -> None:
+    """The audit trail has what a killed process was running, once, whoever notices; what was closed in order is not in it."""
+    async with opened(path) as store:
+        await store.reserve(reservation("closed"))
+    async with holder(path, "r1", "r2"):
+        pass
+    for _ in range(2):
+        async with opened(path) as store:
+            assert await state(store) == "interrupted"
+            records = await store.records()
+            assert sorted(each.request_id or "" for each in records) == ["r1", "r2"]
+            for each in records:
+                assert (each.status.value, each.error_code, each.tool) == ("cancelled", "EXECUTION_UNCERTAIN", "pay")
+                assert (each.principal, each.started_at) == ("ana", reservation().started_at)
+
+
 async def test_the_next_start_learns_of_a_death(path: Path) -> None:
     """Opening the file settles what the dead have left, before anybody asks for it."""
     async with holder(path, "r1"):

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import msgspec
 
 from ..._model.cause import Cause
+from ..._model.record import ExecutionRecord
 from ..._model.reservation import Reservation, ReservationState
+from ..._model.result import ExecutionStatus
 from ...abc import StoreFull
 from ._connection import Connection
 from ._owners import Owners
-from ._records import Records, Row
+from ._records import Records, Row, pack_record
 from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, unpack
 
 SWEPT_AT_ONCE = 1000
@@ -27,6 +29,7 @@ _LIST = f"""
 _LIST_COMPLETED = f"""
     SELECT {COLUMNS} FROM entries WHERE state = ?3 AND (?2 IS NULL OR tool = ?2) ORDER BY started_at DESC LIMIT ?1
 """  # noqa: S608 - a constant
+_OF_OWNER = f"SELECT {COLUMNS} FROM entries WHERE owner = ?"  # noqa: S608 - a constant
 _OF_EXECUTION = f"SELECT {COLUMNS} FROM entries WHERE execution_id = ?"  # noqa: S608 - a constant
 _ADD = """
     INSERT INTO entries (
@@ -42,7 +45,7 @@ _INTERRUPT = """
     WHERE key = ? AND execution_id = ? AND state = 'running'
 """
 _RELEASE = "DELETE FROM entries WHERE key = ? AND execution_id = ? AND state <> 'completed'"
-_BURY = """
+_DISOWN = """
     UPDATE entries SET state = 'interrupted', owner = NULL, finished_at = ? WHERE owner = ?
 """
 _SWEEP = """
@@ -162,13 +165,20 @@ class Entries:
 
     def leave(self) -> None:
         """Interrupt what this store has left running; it has no owner from now on."""
-        self._bury(self._owner)
+        self._disown(self._owner)
 
     def _is_alive(self, owner: int) -> bool:
         return owner == self._owner or self._owners.is_alive(owner)
 
     def _bury(self, owner: int) -> None:
-        self._connection.run(_BURY, (self._now, owner))
+        """Interrupt what a dead owner has left running, and put it on record: its own process could not."""
+        left = [unpack(row)[0] for row in self._connection.rows(_OF_OWNER, (owner,))]
+        if left:
+            self.audit([pack_record(_cut_off(entry)) for entry in left])
+        self._disown(owner)
+
+    def _disown(self, owner: int) -> None:
+        self._connection.run(_DISOWN, (self._now, owner))
         self._connection.run("DELETE FROM owners WHERE id = ?", (owner,))
 
     def _add(self, new: NewEntry) -> bool:
@@ -189,3 +199,24 @@ class Entries:
             ((entries, size),) = self._connection.rows("SELECT entries, bytes FROM totals")
             self._room = (self._bounds.max_entries - entries, self._bounds.max_bytes - size)
         return self._room[0] > 0 and self._room[1] >= ENTRY_BYTES
+
+
+def _cut_off(entry: Reservation) -> ExecutionRecord:
+    """The record of an execution whose process has died."""
+    identity = entry.identity
+    return ExecutionRecord(
+        execution_id=entry.execution_id,
+        request_id=identity.request_id,
+        principal=identity.principal,
+        session=identity.session,
+        transport=identity.scope,
+        tool=entry.tool,
+        effect=None,
+        status=ExecutionStatus.CANCELLED,
+        error_code="EXECUTION_UNCERTAIN",
+        cause=None,
+        duration_ms=0.0,
+        waited_ms=0.0,
+        started_at=entry.started_at,
+        replayed=False,
+    )
