@@ -17,7 +17,7 @@ A tool raises `AgentError`; the engine returns it inside an `ExecutionResult`. T
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ._model.error import ErrorCategory, ErrorInfo
 
@@ -240,3 +240,13 @@ class OutcomeUnknownError(CarmyError):
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
         super().__init__(message)
         self.request_id = request_id
+
+    @classmethod
+    def before_answer(cls, why: str, request_id: str | None) -> Self:
+        """The error for a call to one of our own servers; `why` says what was lost."""
+        advice = (
+            "It had no request_id: look for its effect before you send it again"
+            if request_id is None
+            else "Send it again with the same request_id to learn its outcome"
+        )
+        return cls(f"{why} before the answer came; the call may have run. {advice}", request_id=request_id)

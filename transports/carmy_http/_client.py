@@ -204,11 +204,7 @@ class HttpClient:
         raise self._unknown("the client was closed", request_id)
 
     def _unknown(self, why: str, request_id: str | None) -> OutcomeUnknownError:
-        return OutcomeUnknownError(
-            f"{self._name}: {why} before the answer came; the call may have run. Send it again with the same request_id to"
-            " learn its outcome",
-            request_id=request_id,
-        )
+        return OutcomeUnknownError.before_answer(f"{self._name}: {why}", request_id)
 
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], request_id: str | None, *, repeatable: bool) -> T:
         """Try until there is an answer, as often as that is safe and worth it, or until the client is closed."""

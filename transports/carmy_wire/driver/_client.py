@@ -313,11 +313,7 @@ class ClientExecutor:
         for pending in self._pending.values():
             assert pending.message is not None
             if pending.message.taken:
-                pending.error = OutcomeUnknownError(
-                    f"{why} before the answer came; the call may have run. Send it again with the same request_id to learn"
-                    " its outcome",
-                    request_id=pending.request_id,
-                )
+                pending.error = OutcomeUnknownError.before_answer(why, pending.request_id)
             else:
                 pending.error = ClosedError(f"{why} before the call was sent; it has not run")
             if pending.events is not None:
