@@ -9,11 +9,12 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import msgspec
 
 from ._events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
+from ._model.request import OnRunning
 from ._model.result import ExecutionStatus, NextAction
 from ._near import not_known, shortened
 from ._result import ExecutionResult
@@ -34,7 +35,14 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 """What msgspec says of the outermost object."""
+_NO_SUCH_VALUE = re.compile(r"Invalid enum value .* - at `\$\.(\w+)`", re.DOTALL)
+"""It repeats the value."""
+_VALUES = {"on_running": get_args(OnRunning)}
+
+# Of a pair of escapes, the first without the second. msgspec looks for the second, and calls the text truncated.
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
 
 MAX_REASON = 300
 """Characters of a parser's complaint that are passed on."""
@@ -88,14 +96,16 @@ def decode(data: bytes, *, type: Any = Any, decoder: msgspec.json.Decoder[Any] |
     try:
         return msgspec.json.decode(data, type=type) if decoder is None else decoder.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        refuse_undecodable(error, getattr(type if decoder is None else decoder.type, "__struct_encode_fields__", ()))
+        fields = getattr(type if decoder is None else decoder.type, "__struct_encode_fields__", ())
+        refuse_undecodable(error, data, fields)
 
 
-def refuse_undecodable(error: Exception, fields: Sequence[str] = ()) -> NoReturn:
+def refuse_undecodable(error: Exception, data: bytes, fields: Sequence[str] = ()) -> NoReturn:
     """Raise ``INVALID_REQUEST`` for a failure of msgspec, in words that do not repeat the caller's values.
 
     Args:
         error: What msgspec raised.
+        data: What it could not decode.
         fields: The fields that there are, for a name that is none of them.
     """
     if isinstance(error, RecursionError):
@@ -107,6 +117,15 @@ def refuse_undecodable(error: Exception, fields: Sequence[str] = ()) -> NoReturn
     if unknown is not None:
         name = shortened(unknown[1])
         raise invalid_request(not_known(f"the field '{name}'", name, fields, "fields")) from None
+    missing = _MISSING_FIELD.fullmatch(reason)
+    if missing is not None:
+        raise invalid_request(f"the field '{missing[1]}' is missing") from None
+    valueless = _NO_SUCH_VALUE.fullmatch(reason)
+    if valueless is not None:
+        values = " or ".join(f"'{value}'" for value in _VALUES.get(valueless[1], ()))
+        raise invalid_request(f"the field '{valueless[1]}' must be {values or 'one of its values'}") from None
+    if ("truncated" in reason or "escape" in reason or "surrogate" in reason) and _LONE_SURROGATE.search(data):
+        raise invalid_request("a string has a lone surrogate, which is not valid Unicode") from None
     # The parser's words may contain a name that was sent, however long it is.
     raise invalid_request(reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…") from None
 

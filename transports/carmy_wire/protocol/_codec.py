@@ -177,7 +177,8 @@ def _explained(message: bytes, error: Exception) -> AgentError:
         told = not_known("this op", op, [*_OPS], "ops")
         return AgentError.standard("UNKNOWN_OP", told, details={"ops": [*_OPS]})
     try:
-        refuse_undecodable(error, ("op", *_OPS[op].__struct_encode_fields__) if isinstance(op, str) else ())
+        fields = ("op", *_OPS[op].__struct_encode_fields__) if isinstance(op, str) else ()
+        refuse_undecodable(error, message, fields)
     except AgentError as refusal:
         return refusal
 
