@@ -35,8 +35,10 @@ WAYS: dict[str, tuple[Any, Any]] = {
 LOOK = "inventory.lookup"
 RESERVE = "inventory.reserve"
 PEOPLE = {
-    "ana": AgentContext(principal="ana", permissions={f"tool:{LOOK}", f"tool:{RESERVE}", "tool:billing.refund"}),
-    "ben": AgentContext(principal="ben", permissions={f"tool:{LOOK}"}),
+    "ana": AgentContext(
+        principal="ana", permissions=frozenset([f"tool:{LOOK}", f"tool:{RESERVE}", "tool:billing.refund"])
+    ),
+    "ben": AgentContext(principal="ben", permissions=frozenset([f"tool:{LOOK}"])),
 }
 
 
