@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from .errors import AgentError
 
 MAX_NAME = 100
 """Characters of a name that a caller made up which are compared and repeated. No name of ours is as long."""
+
+_MOST_COMPARED = 500
+"""Names of tools compared for a suggestion, so that a misspelt name costs the same with any number of tools."""
 
 
 def shortened(name: str) -> str:
@@ -33,3 +38,21 @@ def not_known(what: str, name: str, known: Sequence[str], kind: str) -> str:
         return f"{what} is not known; did you mean '{near[0]}'?"
     listed = ", ".join(f"'{one}'" for one in known)
     return f"{what} is not known; " + (f"the {kind} are {listed}" if listed else f"there are no {kind}")
+
+
+def unknown_tool(name: str, known: Sequence[str], is_listed: Callable[[str], bool] = lambda _: True) -> AgentError:
+    """``TOOL_NOT_FOUND``, suggesting near names.
+
+    Args:
+        name: What was asked for.
+        known: The names of the tools.
+        is_listed: Whether the caller can see a tool; others are not suggested.
+    """
+    if len(known) > _MOST_COMPARED:
+        known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]
+    near = nearest(name, filter(is_listed, known), 3)
+    if near:
+        told = f"there is no tool of that name; did you mean {' or '.join(near)}?"
+        return AgentError.standard("TOOL_NOT_FOUND", told, details={"near": near})
+    advice = "Look in the catalog, which has the names of all tools."
+    return AgentError.standard("TOOL_NOT_FOUND", "there is no tool of that name", suggested_action=advice)

@@ -10,14 +10,11 @@ import msgspec
 from ._compiled import CompiledTool
 from ._context import AgentContext
 from ._model.spec import Catalog, PublicSpec, ToolSpec
-from ._near import nearest
+from ._near import unknown_tool
 from ._policy import SafePolicy
 from ._turns import Turn
 from .abc import Policy
 from .errors import AgentError, StartupError
-
-_MOST_COMPARED = 500
-"""Names compared for a suggestion, so that a misspelt name costs the same with any number of tools."""
 
 
 class Registered:
@@ -118,20 +115,11 @@ class Registry:
         """
         found = self._tools.get(name)
         if found is None and name not in self._withheld:
-            raise self._unknown(name, only, context)
+            known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
+            raise unknown_tool(name, known, lambda tool: self._is_listed(tool, context))
         if found is None or (only is not None and name not in only):
             raise AgentError.standard("TOOL_NOT_PERMITTED", f"{name} is not among the tools of this agent")
         return found
-
-    def _unknown(self, name: str, only: frozenset[str] | None, context: AgentContext) -> AgentError:
-        known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
-        if len(known) > _MOST_COMPARED:
-            known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]
-        near = nearest(name, (tool for tool in known if self._is_listed(tool, context)), 3)
-        message = "there is no tool of that name"
-        if near:
-            message += f"; did you mean {' or '.join(near)}?"
-        return AgentError.standard("TOOL_NOT_FOUND", message, details={"near": near} if near else None)
 
     def catalog(self, names: tuple[str, ...]) -> Catalog:
         """The catalog of some tools, `names` sorted; rendered once for each set of names."""

@@ -45,6 +45,8 @@ async def test_simple_operations() -> None:
         assert described["result"] == next(spec for spec in document["tools"] if spec["name"] == "echo")
         unknown = await found.ask(id=5, op="describe", tool="nobody")
         assert (unknown["ok"], unknown["error"]["code"]) == (False, "TOOL_NOT_FOUND")
+        misspelt = await found.ask(id=6, op="describe", tool="ecko")
+        assert misspelt["error"]["details"]["near"][0] == "echo"
 
 
 async def test_call() -> None:

@@ -23,7 +23,7 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_engine.codec import answer_body
-from carmy_engine.transport import as_agent_error
+from carmy_engine.transport import as_agent_error, unknown_tool
 
 from ..protocol import (
     Call,
@@ -339,9 +339,7 @@ def _describe(catalog: Catalog, name: str) -> bytes:
     for spec in catalog.tools:
         if spec.name == name:
             return msgspec.json.encode(spec)
-    raise AgentError.standard(
-        "TOOL_NOT_FOUND", "there is no tool of that name", suggested_action="Ask for 'tools' to see their names."
-    )
+    raise unknown_tool(name, [spec.name for spec in catalog.tools])
 
 
 def _size_of(event: ExecutionEvent) -> int:
