@@ -18,13 +18,13 @@ MAX_ENTRIES = 100_000
 """Identities remembered."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Of stored outputs. Entries count at least `_ENTRY_BYTES` each."""
+"""Of stored outputs and errors. Entries count at least `_ENTRY_BYTES` each."""
 
 RETENTION_SECONDS = 7 * 24 * 3600.0
 """How long a completed entry is replayed, counted from its completion."""
 
 _ENTRY_BYTES = 512
-"""What an entry costs beside its output."""
+"""What an entry costs beside its output or error."""
 
 
 class MemoryStore:
@@ -79,10 +79,10 @@ class MemoryStore:
         entry = self._held(identity, execution_id)
         if entry is None:
             return False
+        size = len(outcome.data_json or b"") + (0 if outcome.error is None else len(msgspec.json.encode(outcome.error)))
         self._entries[identity] = msgspec.structs.replace(
             entry, state=ReservationState.COMPLETED, outcome=outcome, finished_at=finished_at, cause=None
         )
-        size = len(outcome.data_json or b"")
         if not self._completed:
             self._next_expiry = finished_at + self._retention
         self._completed[identity] = size

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from carmy_engine import AgentError, MemoryStore
 from carmy_engine._model.result import Outcome
 from carmy_engine.abc import StoreFull
 from carmy_engine.stores.sqlite import SqliteStore, _entries
@@ -52,6 +53,21 @@ async def test_full_by_bytes(path: Path) -> None:
         with pytest.raises(StoreFull):
             await store.reserve(reservation("r3"))
         assert await store.complete(identity("r2"), "exec_1", big, NOW)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_errors_count_as_outputs_do(kind: str, path: Path) -> None:
+    """What an error says is kept as well, so a store that is full of it refuses new ids."""
+    bounds: dict[str, Any] = {"max_bytes": 3000, "clock": lambda: NOW}
+    store = MemoryStore(**bounds) if kind == "memory" else SqliteStore(path, **bounds)
+    error = AgentError("REFUSED", "no", "conflict", details={"why": "x" * 5000}).info
+    try:
+        await store.reserve(reservation("r1"))
+        assert await store.complete(identity("r1"), "exec_1", Outcome(execution_id="exec_1", error=error), NOW)
+        with pytest.raises(StoreFull):
+            await store.reserve(reservation("r2"))
+    finally:
+        await store.aclose()
 
 
 async def test_many_at_once_stay_within_the_bound(path: Path) -> None:
