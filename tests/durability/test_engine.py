@@ -230,6 +230,18 @@ async def test_a_newer_file_keeps_from_starting(path: Path) -> None:
         await call(app, "look")
 
 
+async def test_a_store_that_is_closed_keeps_from_starting(path: Path) -> None:
+    """A store ends with its engine: the next engine on the same object says so at once, instead of refusing every retry."""
+    app, done = make(path)
+    app.store(SqliteStore(path))
+    assert (await call(app, "pay", amount=5)).data == "receipt 1"
+    with pytest.raises(ConfigurationError, match=r"state\.db was closed with the engine that used it"):
+        await call(app, "pay", amount=5)
+    app.store(SqliteStore(path))
+    assert (await call(app, "pay", amount=5)).replayed
+    assert done == ["paid 5"]
+
+
 async def test_many_callers(path: Path) -> None:
     """Calls at the same time each get their own answer, share transactions, and are all there afterwards."""
     app, done = make(path)

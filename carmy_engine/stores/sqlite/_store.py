@@ -19,7 +19,7 @@ from ...abc import StoreError
 from ...errors import ConfigurationError
 from ._database import Database, Durability
 from ._entries import Bounds, Entries
-from ._errors import NewerFileError
+from ._errors import NewerFileError, StoreClosedError
 from ._records import Page, RecordQuery
 from ._rows import key_of, pack, pack_outcome
 from ._sink import SqliteSink
@@ -106,12 +106,16 @@ class SqliteStore:
         A file that cannot be used now is reported in the log; it is tried again with every call.
 
         Raises:
-            ConfigurationError: A newer version has written the file.
+            ConfigurationError: A newer version has written the file, or this store has been closed, with an earlier engine.
         """
         try:
             await self._writer.do(Job(lambda _: None))
         except NewerFileError as error:
             raise ConfigurationError(f"store.url: {error}") from error
+        except StoreClosedError as error:
+            raise ConfigurationError(
+                f"the store {self.path} was closed with the engine that used it; give the next one a store of its own, or a URL"
+            ) from error
         except StoreError as error:
             log.error("calls with a request_id will be refused: %s", error)
 
