@@ -37,7 +37,8 @@ def cancelled_error(
         joined: The execution whose end it was waiting for, if that is why it had not begun.
     """
     code = CODE_OF_CAUSE[cause]
-    happened = _WHAT_HAPPENED[cause].format(timeout=timeout)
+    happened = _WHAT_HAPPENED[cause].format(timeout=round(timeout, 3) or timeout)
+    advice = None
     details = {"phase": "running" if started else "waiting", "cause": cause.value}
     if not started and joined is not None:
         message = f"the first attempt with this request_id is still running: {happened} while this call waited for it"
@@ -48,6 +49,8 @@ def cancelled_error(
         message = f"{spec.name} was stopped while it ran: {happened}"
     else:
         message = f"{spec.name} was stopped while it ran: {happened}; its effects may exist"
+        if not spec.is_repeatable:
+            advice = "Find out whether the effect exists before you send the call again."
     known = AgentError.standard(code, message)
     # Trying again is safe when nothing has begun or when repeating does no harm; a caller's own cancel asks for neither.
     may_retry = cause in (Cause.DEADLINE, Cause.SHUTDOWN) and (not started or (spec.is_repeatable and known.retryable))
@@ -57,5 +60,6 @@ def cancelled_error(
         known.category,
         retryable=may_retry,
         retry_after=1 if may_retry else None,
+        suggested_action=advice,
         details=details,
     )

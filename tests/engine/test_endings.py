@@ -89,11 +89,21 @@ def test_table_of_causes(cause, started, kind):
     assert status_of(told) == expected[told.code]
     assert ("never started" in told.message) is not started
     assert ("may exist" in told.message) is (started and kind not in SAFE)
+    assert (told.suggested_action is not None) is (started and kind in ONCE)
     if told.retryable:
         assert not started or kind in REPEATABLE
         assert told.retry_after is not None
     if cause in (Cause.CALLER, Cause.OPERATOR, Cause.DISCONNECT):
         assert not told.retryable
+
+
+@pytest.mark.parametrize(
+    ("timeout", "said"), [(30, "30 s"), (0.29998, "0.3 s"), (1234.5, "1234.5 s"), (0.0001, "0.0001 s")]
+)
+def test_limits_in_words(timeout, said):
+    """A limit that came over a wire, a little less than it was, is told as people would."""
+    told = cancelled_error(Cause.DEADLINE, spec(*REPEATABLE[0]), started=True, timeout=timeout).info
+    assert f"the deadline of {said} passed" in told.message
 
 
 async def stop(b: Bench, how: str, name: str, gate: str, request_id: str, clock) -> Any:
