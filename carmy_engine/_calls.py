@@ -94,7 +94,7 @@ async def run_side_by_side(
 
     Args:
         calls: Those of one turn of the model.
-        run_one: Runs one that can be read; also gets how many before it have the same id.
+        run_one: Runs one; also gets how many before it have the same id.
         takes_turns: Whether the calls to the tool of this name take turns.
 
     Raises:
@@ -111,10 +111,7 @@ async def run_side_by_side(
 
     async def run_lane(lane: list[tuple[int, ModelCall, int]]) -> None:
         for place, call, repeated in lane:
-            if call.problem is None:
-                results[place] = await run_one(call, repeated)
-            else:
-                results[place] = ExecutionResult(execution_id=new_execution_id(), error=call.problem)
+            results[place] = await run_one(call, repeated)
 
     if len(lanes) == 1:
         await run_lane(*lanes.values())
@@ -157,6 +154,8 @@ async def run_calls(
     taking_turns = await _taking_turns(executor, asked)
 
     async def run_one(call: ModelCall, repeated: int) -> ExecutionResult:
+        if call.problem is not None:
+            return ExecutionResult(execution_id=new_execution_id(), error=call.problem)
         request_id = request_id_of(call, thread_id=thread_id, run_id=run_id, repeated=repeated)
         try:
             return await executor.execute(request_of(call, request_id))

@@ -16,7 +16,7 @@ from ._execution import Caller
 from ._model.request import ExecutionRequest
 from ._pipeline import Pipeline
 from ._result import ExecutionResult
-from .errors import DeclarationError
+from .errors import AgentError, DeclarationError
 from .providers import Format, Provider, provider
 
 P = ParamSpec("P")
@@ -116,7 +116,9 @@ class LocalCalls:
             request_id = request_id_of(call, thread_id=context.thread_id, run_id=context.run_id, repeated=repeated)
             bound = msgspec.structs.replace(context, call_id=call.call_id)
             caller = msgspec.structs.replace(self._caller, context=bound)
-            return await pipeline.run(request_of(call, request_id), caller)
+            # Refused by the engine, as anything else that it cannot run: somebody may have to find that in the records.
+            unreadable = None if call.problem is None else AgentError.of(call.problem)
+            return await pipeline.run(request_of(call, request_id), caller, unreadable=unreadable)
 
         def takes_turns(name: str) -> bool:
             found = pipeline.registry.get(name)

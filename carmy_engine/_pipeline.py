@@ -77,6 +77,7 @@ class Pipeline:
         caller: Caller,
         listener: Listener | None = None,
         returned: Callable[[Any], None] | None = None,
+        unreadable: AgentError | None = None,
     ) -> ExecutionResult:
         """Run one request to its end.
 
@@ -85,6 +86,7 @@ class Pipeline:
             caller: On whose behalf.
             listener: Where events go.
             returned: Gets what the tool returned, if its output is good.
+            unreadable: Why nobody could read its arguments.
 
         Raises:
             trio.Cancelled: The caller's own scope was cancelled. The reservation is settled and the record written.
@@ -104,6 +106,8 @@ class Pipeline:
             if request.on_running != "refuse":
                 execution.may_join = may_join(request.on_running)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
+            if unreadable is not None:
+                raise unreadable
             raw = _json_arguments(request)
             arguments = found.tool.parse(raw)
             if execution.granted is not None and not self.inflight.closing:

@@ -20,6 +20,7 @@ from ._model.request import ExecutionRequest
 from ._pipeline import Pipeline
 from ._result import ExecutionResult
 from ._version import __version__
+from .errors import AgentError
 
 _OPERATION = "execute_tool"
 
@@ -89,6 +90,7 @@ class _SpannedPipeline(Pipeline):
         caller: Caller,
         listener: Listener | None = None,
         returned: Callable[[Any], None] | None = None,
+        unreadable: AgentError | None = None,
     ) -> ExecutionResult:
         """See `Pipeline.run`."""
         found = self.registry.get(request.tool)
@@ -108,7 +110,7 @@ class _SpannedPipeline(Pipeline):
             outer = _open.get()
             _open.set(span)
             try:
-                return await super().run(request, caller, listener, returned)
+                return await super().run(request, caller, listener, returned, unreadable)
             except BaseException as error:
                 if _open.get() is span:  # it left without a record
                     span.set_status(Status(StatusCode.ERROR, type(error).__name__))

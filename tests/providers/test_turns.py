@@ -234,6 +234,28 @@ async def test_arguments_that_cannot_be_read_are_answered(arguments: str, said: 
     assert len(ran) == said.startswith("done")
 
 
+async def test_arguments_that_cannot_be_read_are_on_record() -> None:
+    """They are a refusal like any other: in the audit trail with the ids of call and run, after what comes before arguments."""
+
+    @tool(effect="write", register=False)
+    async def act() -> None:
+        """Act."""
+
+    async with App("shop").add(act).open() as engine:
+        agent = engine.bind(principal="ana", run=RunContext(run_id="run-1"))
+        for view, code in ((agent, "INVALID_ARGUMENTS"), (agent.subset(), "TOOL_NOT_PERMITTED")):
+            (answer,) = await view.run_calls(view.provider("openai").parse(chat(("act", '{"a": '))))
+            (record,) = engine.audit.newest(1)
+            assert (record.tool, record.principal, record.run_id, record.call_id) == (
+                *("act", "ana", "run-1"),
+                answer.call.call_id,
+            )
+            assert record.error_code == code
+            assert record.execution_id == answer.result.execution_id
+            assert answer.result.error is not None
+            assert answer.result.error.code == code
+
+
 async def test_calls_run_together_and_turns_are_respected() -> None:
     """Parallel-safe calls run side by side; calls that take turns run one by one, in the order of the model."""
     order: list[int] = []

@@ -179,6 +179,17 @@ async def test_a_model_call_has_its_own_id() -> None:
     assert said(recorder.only)["gen_ai.tool.call.id"] == "toolu_1"
 
 
+async def test_a_model_call_that_nobody_can_read_has_a_span() -> None:
+    """It is refused like any other, and its span says as what."""
+    recorder = Recorder()
+    async with opened(recorder, search) as engine:
+        function = {"name": "search", "arguments": '{"query": '}
+        message = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+        await engine.run_calls(engine.provider("openai").parse(message))
+    found = said(recorder.only)
+    assert (found["gen_ai.tool.call.id"], found["error.type"]) == ("call_1", "INVALID_ARGUMENTS")
+
+
 async def test_a_cancelled_span_is_marked() -> None:
     """A cancel of the caller's scope ends the span as cancelled, with the cause, and without an exception in it."""
     recorder, begun = Recorder(), trio.Event()
