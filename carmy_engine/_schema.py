@@ -274,7 +274,9 @@ def _typed_dict(annotations: Mapping[str, Any]) -> Node:
     except PydanticUndefinedAnnotation as problem:
         raise _undefined(str(problem.name)) from None
     except (PydanticSchemaGenerationError, PydanticUserError, SchemaError) as problem:
-        text = str(problem).split("\n", 1)[0].rstrip(".")
+        lines = str(problem).split("\n")
+        # Of a validator that could not be built, the last line says why, such as a pattern that its engine does not know.
+        text = lines[-1 if isinstance(problem, SchemaError) else 0].strip().removeprefix("error: ").rstrip(".")
         if getattr(problem, "code", None) == "class-not-fully-defined":
             raise UnresolvedType(text, "Define what it names at the level of its module.") from None
         raise UnusableType(f"a type has no schema: {text}", "Use types that JSON has.") from None

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import (
@@ -178,6 +178,9 @@ def two_objects(order: Order, customer: Customer) -> None: ...
 def no_schema(callback: Callable[[], None]) -> None: ...
 
 
+def no_such_pattern(word: Annotated[str, Field(pattern="^(?!a)")]) -> None: ...
+
+
 def no_json_class(db: Database) -> None: ...
 
 
@@ -216,6 +219,7 @@ async def async_generator() -> AsyncIterator[int]:
         (two_contexts, "'a' and 'b' both ask for the AgentContext"),
         (two_objects, "Combine them into one model, or mark each with Annotated[T, Arg()]"),
         (no_schema, "JSON cannot carry functions"),
+        (no_such_pattern, "a type has no schema: look-around"),
         (no_json_class, "Database has no JSON form"),
         (no_output_schema, "Database has no JSON form"),
         (hidden_context, "AgentContext is part of another type"),
