@@ -32,7 +32,7 @@ from ._executions import Executions
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._stdout import claimed_stdout
 from ._supervisor import supervise
-from ._target import is_target, load_app, refuse_nested_run
+from ._target import is_target, load_app, one_word_too_many, refuse_nested_run
 
 T = TypeVar("T")
 
@@ -58,7 +58,12 @@ OnRunningOption = Annotated[
 ]
 Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
 
-_KNOWN_TRANSPORTS = ("stdio", "ws", "mcp")
+_KNOWN_TRANSPORTS = {
+    "stdio": "Serve the process that started it, over standard input and output.",
+    "ws": "Serve over WebSocket.",
+    "mcp": "Serve clients of MCP, over standard input and output or, with --http, over HTTP.",
+}
+"""Ours, and what their commands do; they are named even where their packages are missing."""
 _LEAVE_STDOUT_ALONE = frozenset({"http", "ws", "mcp+http"})
 """Transports that write nothing to standard output. Any other one claims it for itself."""
 
@@ -78,7 +83,8 @@ def run(app: App | None, argv: Sequence[str]) -> int:
         parser = _parser(app)
         code: int | None = parser(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.UnusedCliTokensError as error:
-        _say(f"there is no command {(error.unused_tokens or ['?'])[0]!r} (--help lists them)")
+        told = one_word_too_many(argv, (error.unused_tokens or ["?"])[0], [*_parser(app)], targets=app is None)
+        _say(f"{told} (--help lists the commands)")
         return USAGE
     except (cyclopts.CycloptsError, UsageError) as error:
         _say(f"{error} (--help explains the commands)")
@@ -151,6 +157,9 @@ class _Commands:
         def command(target: Target = None, /, *, address: Address = None, dev: Dev = False) -> int:
             return self._serve(name, target, address=address, dev=dev)
 
+        def child(target: Target = None, /, *, dev: Dev = False) -> int:
+            return self._serve(name, target, address=None, dev=dev)
+
         def either(
             target: Target = None,
             /,
@@ -160,10 +169,15 @@ class _Commands:
             server: Server = None,
             dev: Dev = False,
         ) -> int:
+            if not http and (address is not None or server is not None):
+                raise UsageError(f"--address and --server of {name} go with --http")
             return self._serve(name + "+http" if http else name, target, address=address, server=server, dev=dev)
 
-        found = either if f"{name}+http" in entry_points(group=_plugins.TRANSPORTS).names else command
-        found.__doc__ = f"Serve over {name}."
+        if name == "stdio":
+            found: Callable[..., int] = child
+        else:
+            found = either if f"{name}+http" in entry_points(group=_plugins.TRANSPORTS).names else command
+        found.__doc__ = _KNOWN_TRANSPORTS.get(name, f"Serve over {name}.")
         return found
 
     def tools(self, target: Target = None, /) -> int:

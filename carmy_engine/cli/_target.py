@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import traceback
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +29,21 @@ _loading: list[str] = []
 def is_target(word: str) -> bool:
     """Whether the word names a target: no tool's name contains a colon, and hardly any ends in ``.py``."""
     return _FILE.fullmatch(word) is not None or _MODULE.fullmatch(word) is not None
+
+
+def one_word_too_many(argv: Sequence[str], left: str, commands: Collection[str], *, targets: bool) -> str:
+    """What is wrong with a command line that has a word too many.
+
+    Args:
+        argv: The command line.
+        left: The word that nothing could take.
+        commands: The names of the commands.
+        targets: Whether commands take a target. Then the first word may have been taken for one.
+    """
+    if left in commands:
+        return f"the command comes first: {left} {argv[0]}"
+    first = argv[0] if targets and argv[0] not in commands and not is_target(argv[0]) else left
+    return f"there is no command {first!r}"
 
 
 def load_app(target: str | None) -> App:
