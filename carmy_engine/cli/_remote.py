@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from .._address import split_unix_url
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
+from ..errors import OutcomeUnknownError
 from ._outcome import Failure, UsageError
 
 EXECUTE_PATH = "/agent/execute"
@@ -61,7 +63,8 @@ def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
 
     Raises:
         UsageError: It is not an HTTP URL.
-        Failure: There was no answer, or it was not JSON.
+        Failure: There was no connection, or the answer was not JSON.
+        OutcomeUnknownError: The connection was lost before the answer came.
     """
     ordinary, file = split_unix_url(url)
     try:
@@ -82,18 +85,25 @@ def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
         connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
     body = msgspec.convert(request, _Body, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    try:
-        connection.connect()
-        connection.sock.settimeout(None)
-        connection.request("POST", path, msgspec.json.encode(body), headers)
-        answer = connection.getresponse()
-        answered = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise Failure(f"{url} did not answer: {str(error) or type(error).__name__}") from None
-    finally:
-        connection.close()
+    with contextlib.closing(connection):
+        try:
+            connection.connect()
+        except OSError as error:
+            raise Failure(f"cannot connect to {url}: {_why(error)}; the call was not sent") from None
+        try:
+            connection.sock.settimeout(None)
+            connection.request("POST", path, msgspec.json.encode(body), headers)
+            answer = connection.getresponse()
+            answered = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            lost = f"{url}: the connection was lost ({_why(error)})"
+            raise OutcomeUnknownError.before_answer(lost, request.request_id) from None
     try:
         completed = msgspec.json.decode(answered, type=_Answer).status == ExecutionStatus.COMPLETED
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Failure(f"{url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?") from None
     return answered, completed
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import sys
+import threading
 from collections.abc import Callable
 from importlib.metadata import EntryPoints
 from pathlib import Path
@@ -311,8 +313,29 @@ def test_an_application_runs_the_same_commands(carmy: Carmy) -> None:
     assert "there is no command 'slow.py'" in ran.err
 
 
-def test_a_server_that_does_not_answer(carmy: Carmy) -> None:
-    """--url to an address where nobody listens fails, saying so."""
+def test_a_server_that_is_not_there(carmy: Carmy) -> None:
+    """--url to an address where nobody listens fails, saying so, and that nothing was sent."""
     ran = carmy("call", "search", "--url", "http://127.0.0.1:1")
     assert (ran.code, ran.out) == (1, "")
-    assert "http://127.0.0.1:1 did not answer" in ran.err
+    assert "cannot connect to http://127.0.0.1:1: Connection refused; the call was not sent" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"), [((), "It had no request_id"), (("--request-id", "r"), "with the same request_id")]
+)
+def test_a_server_that_does_not_answer(carmy: Carmy, words: tuple[str, ...], advice: str) -> None:
+    """A connection that ends before the answer leaves the outcome unknown: the command says so, and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(65536)
+
+        peer = threading.Thread(target=hang_up, daemon=True)
+        peer.start()
+        ran = carmy("call", "search", "--url", f"http://127.0.0.1:{listener.getsockname()[1]}", *words)
+        peer.join()
+    assert (ran.code, ran.out) == (1, "")
+    assert "the connection was lost" in ran.err
+    assert "the call may have run" in ran.err
+    assert advice in ran.err
