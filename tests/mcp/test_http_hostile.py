@@ -13,6 +13,7 @@ from sse_starlette import EventSourceResponse
 import carmy_mcp._http
 from carmy_engine import AgentContext, BearerTokens, Cause
 from carmy_mcp._sessions import FullError, Sessions
+from tests.mcp.conftest import HELLO
 from tests.mcp.http import ACCEPT, MODERN, TOOLS, Caller, calling, is_running, last_record, messages
 from tests.support.http import Answer, Running, front_end, serving
 
@@ -80,9 +81,44 @@ async def test_requests_that_are_not_acceptable() -> None:
         async with calling(server) as caller:
             session = {"mcp-session-id": caller.session or ""}
             assert (await post(server, ping, {**session, "accept": "text/html"})).status == 406
-        for method, status in (("HEAD", 405), ("PUT", 405), ("GET", 400), ("DELETE", 400)):
+        for method in ("HEAD", "PUT"):
+            refused = await server.get("/mcp", method=method)
+            assert (refused.status, refused.headers["allow"]) == (405, "DELETE, GET, OPTIONS, POST")
+        for method, status in (("GET", 400), ("DELETE", 400)):
             assert (await server.get("/mcp", {"accept": "text/event-stream"}, method)).status == status
         assert (await server.get("/mcp/more")).status == 404
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+async def test_formats(version: str) -> None:
+    """What is sent or asked for in another format than JSON is refused in JSON, in every version, and opens no session; JSON
+    may be called by any of its names.
+    """
+    async with serving(*TOOLS) as server, calling(server, version) as caller:
+
+        async def hello(**changed: str) -> Answer:
+            headers = caller.headers
+            caller.headers = {**headers, **{name.replace("_", "-"): value for name, value in changed.items()}}
+            try:
+                await caller.send("initialize" if version != MODERN else "tools/list", **HELLO[0]["params"])
+                return await caller.client.answer()
+            finally:
+                caller.headers = headers
+
+        for status, changed in (
+            (400, {"content_type": "text/plain"}),
+            (400, {"content_type": "application/json; charset=latin-1"}),
+            (406, {"accept": "text/html"}),
+            (406, {"accept": "application/json"}),
+        ):
+            answer = await hello(**changed)
+            assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
+            assert answer.json["error"]["data"]["error"]["code"] == "INVALID_REQUEST"
+            assert "mcp-session-id" not in answer.headers
+        for kind in ("Application/JSON", "application/json;charset=UTF-8", "application/vnd.shop+json"):
+            answer = await hello(content_type=kind, accept="*/*")
+            assert answer.status == 200
+            assert "result" in messages(answer)[-1]
 
 
 async def test_an_id_twice() -> None:

@@ -23,18 +23,20 @@ class Route(NamedTuple):
     """One address.
 
     Attributes:
-        methods: What it does for each method. HEAD follows GET.
+        methods: What it does for each method.
         open: Handlers that need no credentials; such a route has no `methods`.
+        head: HEAD follows GET.
     """
 
     methods: Mapping[str, Handler]
     open: OpenHandler | None = None
+    head: bool = True
 
     @property
     def allow(self) -> bytes:
         """The value of ``Allow``."""
         names = {"OPTIONS", *(self.methods if self.open is None else ("GET",))}
-        if "GET" in names:
+        if self.head and "GET" in names:
             names.add("HEAD")
         return ", ".join(sorted(names)).encode()
 
@@ -64,8 +66,6 @@ async def _cancel(app: Endpoints, request: Request, engine: BoundEngine) -> Answ
 
 
 async def _pass_on(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    if request.method == "HEAD":
-        raise _method_not_allowed(b"DELETE, GET, OPTIONS, POST")  # the head of a stream tells nothing
     body = await read_body(request, app.body_seconds) if request.method == "POST" else b""
     return MountedResponse(app.mounts[request.path], request, engine, body)
 
@@ -88,7 +88,8 @@ ROUTES: Mapping[str, Route] = {
     "/ready": Route({}, open=_ready_of),
 }
 EXECUTION = Route({"GET": _show, "DELETE": _cancel})
-MOUNTED = Route({"DELETE": _pass_on, "GET": _pass_on, "POST": _pass_on})
+MOUNTED = Route({"DELETE": _pass_on, "GET": _pass_on, "POST": _pass_on}, head=False)
+"""Without HEAD: the head of a stream tells nothing."""
 
 
 def route_of(path: str) -> Route | None:
@@ -196,7 +197,7 @@ class Endpoints:
             engine = await self._guard.authenticate(request)
         if route is None:
             return self._no_route(request)
-        method = "GET" if request.method == "HEAD" else request.method
+        method = "GET" if route.head and request.method == "HEAD" else request.method
         handler = route.methods.get(method)
         if handler is None:
             return self._other_method(request, route)

@@ -15,12 +15,15 @@ from typing import Any, TypeAlias
 
 import mcp_types as types
 import trio
+from mcp.server.streamable_http import check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.jsonrpc import JSONRPCMessage, JSONRPCRequest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request
 
 from carmy_engine import AgentError, BoundEngine, Cause, Engine
 from carmy_engine.codec import invalid_request
+from carmy_http._accept import content_type_problem
 from carmy_http._mounted import CALLER
 
 from ._confirm import Questions
@@ -47,6 +50,8 @@ FULL_RETRY_SECONDS = 5
 _SESSION_ID = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
 _LAST_EVENT_ID = b"last-event-id"
+_CONTENT_TYPE = b"content-type"
+_JSON = (_CONTENT_TYPE, b"application/json")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 _EXCHANGE = "carmy_mcp.exchange"
@@ -112,6 +117,16 @@ class HttpApplication:
         exchange = Exchange()
         request = await receive()
         if scope["method"] == "POST":
+            # Before the SDK does it: it would answer without a body, or without saying what that is.
+            problem = content_type_problem(_first(scope["headers"], _CONTENT_TYPE))
+            if problem is not None:
+                await _refuse(send, 400, invalid_request(problem))
+                return
+            if not all(check_accept_headers(Request(scope))):
+                problem = "the header Accept must name application/json and text/event-stream"
+                await _refuse(send, 406, invalid_request(problem))
+                return
+            scope["headers"] = [*_without(scope["headers"], _CONTENT_TYPE), _JSON]  # it knows one way of writing it
             try:
                 message, exchange = read(request["body"])
             except MessageError as error:
@@ -335,6 +350,5 @@ async def _refuse(send: Send, status: int, error: AgentError, headers: Iterable[
 
 
 async def _send(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    content_type = (b"content-type", b"application/json")
-    await send({"type": "http.response.start", "status": status, "headers": [content_type, *headers]})
+    await send({"type": "http.response.start", "status": status, "headers": [_JSON, *headers]})
     await send({"type": "http.response.body", "body": body})
