@@ -1,6 +1,6 @@
 """The seams of the engine: what it asks of others, and what it offers to transports.
 
-Implementations need not inherit from these; having the methods is enough.
+Implementations need not inherit from these; having the methods is enough. What a store is handed, and hands back, is here as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,27 @@ from ._events import ExecutionEvent
 from ._model.cause import Cause
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
-from ._model.reservation import Identity, Reservation
+from ._model.reservation import Identity, Reservation, ReservationState
 from ._model.result import Outcome
 from ._model.spec import Catalog, ToolSpec
 from ._result import ExecutionResult
+
+__all__ = [
+    "Authenticator",
+    "Confirm",
+    "Credentials",
+    "Executor",
+    "IdempotencyStore",
+    "Identity",
+    "Outcome",
+    "Policy",
+    "Reservation",
+    "ReservationState",
+    "Sink",
+    "StoreError",
+    "StoreFull",
+    "Tool",
+]
 
 
 @runtime_checkable
