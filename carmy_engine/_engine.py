@@ -117,15 +117,20 @@ class BoundEngine(LocalCalls):
             run: The run that calls come from: its ids, and metadata that is added to what is bound.
             confirm: Asks a person about each call that lacks nothing but a confirmation.
         """
-        base = self._caller.context if context is None else context
-        changes: dict[str, Any] = {
+        base = self._caller.context
+        if context is not None:
+            transport = base.transport if transport is None else transport
+            base = context
+        changes = {
             "principal": principal,
             "session": session,
             "permissions": None if permissions is None else _permissions(permissions),
             "metadata": metadata,
-            "transport": transport if transport is not None or context is None else self._caller.context.transport,
+            "transport": transport,
         }
-        base = msgspec.structs.replace(base, **{name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        if given:
+            base = msgspec.structs.replace(base, **given)
         if run is not None:
             base = base.within(run)
         return BoundEngine(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -58,6 +59,9 @@ class Listener(Protocol):
 RUN_FIELDS = ("thread_id", "run_id", "node_path", "attempt", "caller_id", "call_id")
 """What a context and a record say of the caller's run."""
 
+_run_of = operator.attrgetter(*RUN_FIELDS)
+_NO_RUN = (None,) * len(RUN_FIELDS)
+
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """What is bound to an executor: on whose behalf it calls.
@@ -77,9 +81,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The context names a run. Derived."""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(
-            self, "in_run", any(getattr(self.context, name) is not None for name in RUN_FIELDS)
-        )
+        if _run_of(self.context) != _NO_RUN:
+            msgspec.structs.force_setattr(self, "in_run", True)
 
 
 class Execution(msgspec.Struct, eq=False):

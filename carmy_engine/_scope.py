@@ -33,23 +33,24 @@ class QuickScope:
     Args:
         deadline: On trio's clock. `trio.current_effective_deadline` knows it at once.
         is_known: Whether to rely on trio's internals.
+
+    Attributes:
+        scope: The scope, which may be cancelled before it is entered.
     """
 
-    __slots__ = ("_deadline", "_is_known", "_scope")
+    __slots__ = ("_is_known", "scope")
 
-    _scope: trio.CancelScope
-
-    def __init__(self, deadline: float, *, is_known: bool = _IS_KNOWN) -> None:
-        self._deadline = deadline
+    def __init__(self, deadline: float = math.inf, *, is_known: bool = _IS_KNOWN) -> None:
+        self.scope = trio.CancelScope() if is_known else trio.CancelScope(deadline=deadline)
+        if is_known:
+            self.scope._deadline = deadline  # noqa: SLF001 - see above, here and below
         self._is_known = is_known
 
     @trio.lowlevel.enable_ki_protection
     def __enter__(self) -> trio.CancelScope:
+        scope = self.scope
         if not self._is_known:
-            self._scope = trio.CancelScope(deadline=self._deadline)
-            return self._scope.__enter__()
-        self._scope = scope = trio.CancelScope()
-        scope._deadline = self._deadline  # noqa: SLF001 - see above, here and below
+            return scope.__enter__()
         scope._has_been_entered = True  # noqa: SLF001
         task = trio.lowlevel.current_task()
         scope._cancel_status = CancelStatus(scope=scope, parent=task._cancel_status)  # noqa: SLF001
@@ -58,7 +59,7 @@ class QuickScope:
 
     @trio.lowlevel.enable_ki_protection
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
-        scope = self._scope
+        scope = self.scope
         status = scope._cancel_status  # noqa: SLF001
         if error is None and self._is_known and status is not None and scope._registered_deadline == math.inf:  # noqa: SLF001
             task = trio.lowlevel.current_task()

@@ -3,7 +3,7 @@
 What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
 
 - Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
-- Servers: `as_agent_error` for the boundary round one call of a connection, `unknown_tool`, `parse_address` and its kinds of address,
+- Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `unknown_tool`, `parse_address` and its kinds of address,
   `descendants` for processes that end.
 - Clients: `split_unix_url`, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
   `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
@@ -25,6 +25,7 @@ from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
 from ._near import not_known, unknown_tool
 from ._output import invalid_output
 from ._output import too_large as output_too_large
+from ._scope import QuickScope
 from ._words import invalid_arguments, output_subject
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Address",
     "InheritedAddress",
     "OnRunning",
+    "QuickScope",
     "TcpAddress",
     "UnixAddress",
     "as_agent_error",

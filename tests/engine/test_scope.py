@@ -80,6 +80,16 @@ async def test_cancelled_by_hand(is_known: bool) -> None:
 
 
 @BOTH_WAYS
+async def test_cancelled_before_it_is_entered(is_known: bool) -> None:
+    """What is entered after its cancel is cut off where it first waits."""
+    block = QuickScope(is_known=is_known)
+    block.scope.cancel()
+    with block as scope:
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+
+
+@BOTH_WAYS
 async def test_a_cancel_from_further_out_goes_through(is_known: bool) -> None:
     """The scope keeps only what it has cancelled itself; errors leave as they are."""
     with trio.CancelScope() as outer:

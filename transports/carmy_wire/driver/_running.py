@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import trio
-
 from carmy_engine import AgentError, BoundEngine, Cause, ExecutionResult
-from carmy_engine.transport import new_execution_id
+from carmy_engine.transport import QuickScope, new_execution_id
 
 
 class Running:
@@ -13,16 +11,16 @@ class Running:
 
     Attributes:
         executor: Its own, so that its execution can be told from others.
-        scope: Round its execution.
+        block: Round its execution.
         cause: Why it was cancelled, None as long as it was not.
-        execution_id: Of an execution that was left by way of `scope`; empty when it had not begun.
+        execution_id: Of an execution that was left by way of `block`; empty when it had not begun.
     """
 
-    __slots__ = ("_over", "cause", "execution_id", "executor", "scope")
+    __slots__ = ("_over", "block", "cause", "execution_id", "executor")
 
     def __init__(self, executor: BoundEngine) -> None:
         self.executor = executor
-        self.scope = trio.CancelScope()
+        self.block = QuickScope()
         self.execution_id = ""
         self.cause: Cause | None = None
         self._over = False
@@ -44,7 +42,7 @@ class Running:
             return True
         # Like a caller that leaves. Also when the engine has not admitted it yet: nothing has run, and nothing will.
         self.execution_id = ids[0] if ids else ""
-        self.scope.cancel()
+        self.block.scope.cancel()
         return True
 
     def ends(self) -> None:

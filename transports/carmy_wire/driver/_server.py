@@ -309,7 +309,7 @@ class _Server:
     async def _execute(self, call: Call, running: Running) -> bytes:
         request = request_of(call)
         result: ExecutionResult | None = None
-        with running.scope:
+        with running.block:
             # While the peer does not take what is there already, nothing more is made: outputs are large.
             await self._out.wait_room(0)
             if call.stream:
