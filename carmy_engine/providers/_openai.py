@@ -75,7 +75,8 @@ class _ChatStream(CallStream):
 
     def __init__(self, provider: OpenAIChat, turn: str | None) -> None:
         super().__init__(provider, turn)
-        self._slots: dict[object, dict[str, Any]] = {}
+        self._begun: list[dict[str, Any]] = []
+        self._open: dict[object, dict[str, Any]] = {}
         self._last: int | str | None = None
 
     def feed(self, chunk: object) -> None:
@@ -87,16 +88,23 @@ class _ChatStream(CallStream):
                 if key is None:
                     key = key_in(delta, "id") or self._last
                 self._last = key
-                slot = self._slots.setdefault(key, {"id": None, "name": "", "arguments": ""})
-                function = look(delta, "function")
-                slot["id"] = slot["id"] or look(delta, "id")
-                slot["name"] = slot["name"] or text_in(function, "name")
-                slot["arguments"] += text_in(function, "arguments")
+                self._add(key, look(delta, "id"), look(delta, "function"))
+
+    def _add(self, key: object, call_id: object, function: object) -> None:
+        name = text_in(function, "name")
+        slot = self._open.get(key)
+        # Others give every call the same index: then a new id with a name begins one.
+        if slot is None or (name and slot["name"] and call_id and slot["id"] not in (None, call_id)):
+            slot = self._open[key] = {"id": None, "name": "", "arguments": ""}
+            self._begun.append(slot)
+        slot["id"] = slot["id"] or call_id
+        slot["name"] = slot["name"] or name
+        slot["arguments"] += text_in(function, "arguments")
 
     def _response(self) -> object:
         calls = [
             {"id": slot["id"], "function": {"name": slot["name"], "arguments": slot["arguments"]}}
-            for slot in self._slots.values()
+            for slot in self._begun
         ]
         message = {"role": "assistant", "tool_calls": calls}
         return {"id": self._response_id, "choices": [{"message": message}]}

@@ -410,6 +410,24 @@ def test_a_stream_without_indexes_is_told_apart_by_ids() -> None:
     assert told(stream.calls()) == told(provider.parse(WHOLE["openai"]))
 
 
+def test_a_stream_with_one_index_for_all_is_told_apart_by_ids() -> None:
+    """Some servers number no calls, or say an id anew with each piece: a name under a new id begins a call, no more."""
+    stream = made("openai").stream()
+    for call_id, name, arguments in [
+        ("a", "search", '{"query": '),
+        ("other", None, '"x"}'),
+        ("b", "search", "{}"),
+        (None, None, " "),
+    ]:
+        delta = {"index": 0, "id": call_id, "function": {"name": name, "arguments": arguments}}
+        stream.feed({"id": "c1", "choices": [{"delta": {"tool_calls": [delta]}}]})
+    calls = stream.calls()
+    assert [(call.call_id, bytes(call.arguments or b"").strip()) for call in calls] == [  # type: ignore[arg-type]
+        ("a", b'{"query": "x"}'),
+        ("b", b"{}"),
+    ]
+
+
 @pytest.mark.parametrize("given", [1, 0, -5, "1", "abc", '"x"', "", "007"])
 async def test_mcp_ids_keep_their_type(given: int | str) -> None:
     """The id of a request comes back in the response as it was, number or text."""
