@@ -11,7 +11,16 @@ import msgspec
 from . import abc
 from ._compiled import CompiledTool
 from ._config import load_settings
-from ._declare import _ATTRIBUTE, ToolAttributes, ToolDeclaration, compile_tool, declaration_of, declare, declared
+from ._declare import (
+    _ATTRIBUTE,
+    ToolAttributes,
+    ToolDeclaration,
+    compile_tool,
+    declaration_of,
+    declare,
+    declared,
+    problems_of,
+)
 from ._engine import Engine, open_engine
 from ._model.spec import DEFAULT_MAX_WAITING
 from ._mount import Mount, Mountable, mounted_tools
@@ -320,8 +329,8 @@ class App:
         for tool in self._all_tools():
             try:
                 ready = compile_tool(tool, self._state)
-            except AgentError as problem:
-                problems.append(problem)
+            except AgentError:
+                problems += problems_of(tool, self._state)
             else:
                 compiled.append(ready)
             places.setdefault(name_of(tool), []).append(place_of(tool))

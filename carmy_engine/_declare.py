@@ -35,11 +35,13 @@ __all__ = [
     "declaration_of",
     "declared",
     "function_tool",
+    "problems_of",
     "spec_of",
     "tool",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _ATTRIBUTE = "__carmy_tool__"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -251,6 +253,30 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
         promised=output.promised,
         reconcile=found.reconcile,
     )
+
+
+def problems_of(declaration: object, state: Mapping[Any, object]) -> list[AgentError]:
+    """Everything that `compile_tool` would refuse, not only the first."""
+    found = declaration_of(declaration)
+    problems: list[AgentError] = []
+
+    def attempt(step: Callable[..., T], *given: object) -> T | None:
+        try:
+            return step(*given)
+        except AgentError as problem:
+            problems.append(problem)
+            return None
+
+    if not isinstance(found, ToolDeclaration):
+        attempt(spec_of, found)
+        return problems
+    attempt(_check_name, found.name, found.location)
+    plan = attempt(_resolved_plan, found)
+    if plan is not None:
+        for name, wanted in plan.state.items():
+            attempt(_state_of, found, name, wanted, state)
+        attempt(_parts, found, plan)
+    return problems
 
 
 def _spec(declaration: ToolDeclaration, arguments: ArgumentsParser, output: OutputRenderer) -> ToolSpec:

@@ -43,7 +43,7 @@ class Mount:
         if not (_is_executor(source) or isinstance(source, AbstractAsyncContextManager) or callable(source)):
             raise DeclarationError(
                 f"{type(source).__name__} object cannot be mounted: it needs execute, stream and catalog, or to be an async"
-                " context manager that gives such an object, such as open_stdio([...])"
+                " context manager that gives such an object, such as open_stdio([...]) or another App's open()"
             )
         if not isinstance(prefix, str) or _PREFIX.fullmatch(prefix) is None:
             raise DeclarationError(

@@ -101,6 +101,21 @@ async def test_every_problem_is_reported_at_once() -> None:
     assert "test_app.py" in str(caught.value)
 
 
+async def test_every_problem_of_one_tool_is_reported_at_once() -> None:
+    """A tool with a bad name is told what else it lacks as well: a schema, or each of its states."""
+
+    @tool(effect="none", name="no name", register=False)
+    async def unlucky(value: Unheard) -> str:  # type: ignore[name-defined]  # noqa: F821 - that is the point
+        return ""
+
+    @tool(effect="none", name="not either", register=False)
+    async def unlikely(first: State[Database], second: State[Path]) -> str:
+        return ""
+
+    found = [problem.code for problem in App("shop").add(unlucky, unlikely).check() if isinstance(problem, AgentError)]
+    assert found == ["INVALID_TOOL_NAME", "INVALID_SCHEMA", "INVALID_TOOL_NAME", "MISSING_STATE", "MISSING_STATE"]
+
+
 async def test_the_same_tool_twice_is_a_duplicate() -> None:
     """Adding a tool twice is reported, and with the places."""
     (problem,) = App("shop").add(other_count, other_count).check()
