@@ -31,7 +31,7 @@ StoreUrl = Annotated[
     str | None, Parameter(help="The store, such as sqlite:state.db. Default: that of the target, or of carmy.toml.")
 ]
 Tool = Annotated[str | None, Parameter(help="Of this tool only.")]
-Status = Annotated[ExecutionStatus | None, Parameter(help="That ended so only.")]
+Status = Annotated[ExecutionStatus | None, Parameter(name_transform=str.lower, help="That ended so only.")]
 Principal = Annotated[str | None, Parameter(help="Of this principal only.")]
 Since = Annotated[
     str | None, Parameter(help="That came then or later: 2026-01-31, 2026-01-31T14:00, or a time ago: 90m, 12h, 7d.")

@@ -67,6 +67,7 @@ def test_audit_as_json(carmy: Carmy, shop: Path) -> None:
         ((), 3),
         (("--limit", "1"), 1),
         (("--status", "failed"), 1),
+        (("--status", "timed_out"), 0),
         (("--tool", "pay"), 3),
         (("--tool", "other"), 0),
         (("--principal", "ana"), 0),
@@ -109,7 +110,7 @@ def test_audit_of_an_application(carmy: Carmy, tmp_path: Path) -> None:
         (("--store", "sqlite:program.py"), 1, "is not an SQLite file"),
         (("program.py", "--since", "soon"), 2, "--since must be a date"),
         (("program.py", "--limit", "0"), 2, "--limit must be"),
-        (("program.py", "--status", "odd"), 2, "odd"),
+        (("program.py", "--status", "odd"), 2, '"cancelled", "timed_out"'),
     ],
 )
 def test_audit_refuses(carmy: Carmy, shop: Path, words: tuple[str, ...], code: int, told: str) -> None:
