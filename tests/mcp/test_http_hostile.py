@@ -121,6 +121,20 @@ async def test_formats(version: str) -> None:
             assert "result" in messages(answer)[-1]
 
 
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+async def test_arguments_that_are_no_object(version: str) -> None:
+    """They are refused in the words of every transport, and null means that there are none."""
+    async with serving(*TOOLS) as server, calling(server, version) as caller:
+        wrong: tuple[object, ...] = ([], "x", 1)
+        for arguments in wrong:
+            await caller.send("tools/call", name="echo", arguments=arguments)
+            result = messages(await caller.client.answer())[-1]["result"]
+            assert result["_meta"]["carmy/error"]["code"] == "INVALID_ARGUMENTS"
+        await caller.send("tools/call", name="big", arguments=None)
+        problems = messages(await caller.client.answer())[-1]["result"]["_meta"]["carmy/error"]["details"]["problems"]
+        assert [problem["code"] for problem in problems] == ["missing"]
+
+
 async def test_an_id_twice() -> None:
     """While a request is handled, another one with its id in the same session is refused, and the first goes on."""
     async with serving(*TOOLS) as server, calling(server) as caller:

@@ -28,7 +28,7 @@ from carmy_http._mounted import CALLER
 
 from ._confirm import Questions
 from ._exchange import Exchange, Owner, owner_of
-from ._messages import MessageError, error_reply, read
+from ._messages import MessageError, error_reply, read, write
 from ._server import Context, make_server
 from ._sessions import FullError, Sessions
 from ._tasks import Tasks
@@ -132,6 +132,9 @@ class HttpApplication:
             except MessageError as error:
                 await _send(send, 400, error.reply)
                 return
+            if exchange.arguments is not None and memoryview(exchange.arguments)[:1] != b"{":
+                # Without them: the SDK would refuse what is no object in words of its own.
+                request = {**request, "body": write(message)}
         elif scope["method"] == "GET":
             receive = _until(self._stopping)  # a stream of what the server has to say: nothing any more
             scope["headers"] = _without(scope["headers"], _LAST_EVENT_ID)  # nothing is kept that it could go on with
