@@ -132,7 +132,7 @@ class HttpApplication:
             except MessageError as error:
                 await _send(send, 400, error.reply)
                 return
-            if exchange.arguments is not None and memoryview(exchange.arguments)[:1] != b"{":
+            if exchange.arguments is not None and bytes(memoryview(exchange.arguments)[:1]) != b"{":
                 # Without them: the SDK would refuse what is no object in words of its own.
                 request = {**request, "body": write(message)}
         elif scope["method"] == "GET":
