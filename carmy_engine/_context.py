@@ -89,6 +89,10 @@ SILENT = Progress()
 """The progress of a call that nobody listens to."""
 
 
+def _is_name(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
 class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     """Who calls and under which authority; for a running tool, also its execution.
 
@@ -136,6 +140,9 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     clock: Callable[[], float] = trio.current_time
 
     def __post_init__(self) -> None:
+        # What stores, records and policies rely on. Hosts have numbers for their users, and would find out much later.
+        if not _is_name(self.principal) or not _is_name(self.session):
+            raise TypeError("principal and session must be strings, or None")
         permissions: Iterable[str] = self.permissions
         if isinstance(permissions, str):
             raise TypeError("permissions must be a set of strings, not one string")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -41,6 +43,16 @@ async def test_a_whole_context_can_be_bound():
         view = base.bind(context=AgentContext(principal="ana", permissions=frozenset({"p"})))
         seen = (await b.on(view).call("whoami")).data
     assert (seen["principal"], seen["permissions"], seen["transport"]) == ("ana", ["p"], "websocket")
+
+
+@pytest.mark.parametrize("given", [{"principal": 5}, {"session": 5}])
+async def test_callers_have_names(given: Any):
+    """A number in place of a principal or a session is refused where it is given, and not by a store later on."""
+    with pytest.raises(TypeError, match="must be strings"):
+        AgentContext(**given)
+    async with bench() as b:
+        with pytest.raises(TypeError, match="must be strings"):
+            b.engine.bind(**given)
 
 
 def test_permissions_are_a_set_of_texts():
