@@ -84,6 +84,10 @@ async def test_requests_that_are_not_acceptable() -> None:
         for method in ("HEAD", "PUT"):
             refused = await server.get("/mcp", method=method)
             assert (refused.status, refused.headers["allow"]) == (405, "DELETE, GET, OPTIONS, POST")
+        for method in ("GET", "DELETE"):
+            refused = await server.get("/mcp", {"accept": "text/event-stream", "mcp-protocol-version": MODERN}, method)
+            assert (refused.status, refused.headers["allow"]) == (405, "POST")
+            assert refused.json["error"]["data"]["error"]["code"] == "METHOD_NOT_ALLOWED"
         for method, status in (("GET", 400), ("DELETE", 400)):
             assert (await server.get("/mcp", {"accept": "text/event-stream"}, method)).status == status
         assert (await server.get("/mcp/more")).status == 404

@@ -146,7 +146,7 @@ class HttpApplication:
         executor = caller.bind(transport="mcp", gone=Cause.DISCONNECT if alone else Cause.CALLER)
         scope["extensions"] |= {CALLER: executor, _EXCHANGE: exchange}
         try:
-            if alone and not modern and scope["method"] != "POST":
+            if alone and scope["method"] != "POST":
                 await _refuse(send, 405, _no_sessions(), [(b"allow", b"POST")])
             elif alone:
                 await self.manager.handle_request(scope, receive, send if modern else _escaping(send))
