@@ -53,11 +53,15 @@ def invalid_request(reason: str) -> AgentError:
     return AgentError.standard("INVALID_REQUEST", f"the request is not valid: {reason}", details={"reason": reason})
 
 
-def check_json(data: bytes) -> None:
+def check_json(data: bytes, *, any_depth: bool = False) -> None:
     """Refuse what our parsers would otherwise read in different ways, or not survive.
 
     That is: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers that do not fit a float. Lone
     surrogates, NaN and syntax errors are refused by the parsers themselves. Linear in the size of `data`.
+
+    Args:
+        data: The message.
+        any_depth: Leave the nesting to the parser: for answers, which hold whatever a tool returned.
 
     Raises:
         AgentError: ``INVALID_REQUEST``, with ``details.reason``.
@@ -67,7 +71,7 @@ def check_json(data: bytes) -> None:
             data.decode()
         except UnicodeDecodeError:
             raise invalid_request("the body is not valid UTF-8") from None
-    if data.count(b"[") + data.count(b"{") > MAX_JSON_DEPTH and _depth(data) > MAX_JSON_DEPTH:
+    if not any_depth and data.count(b"[") + data.count(b"{") > MAX_JSON_DEPTH and _depth(data) > MAX_JSON_DEPTH:
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
     if _may_overflow(data):
         # May be inside a string: only a full parse can tell.

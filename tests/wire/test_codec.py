@@ -16,6 +16,7 @@ from carmy_wire.protocol import (
     Call,
     Cancel,
     Describe,
+    Event,
     Help,
     Ping,
     RemoteProtocolError,
@@ -24,7 +25,7 @@ from carmy_wire.protocol import (
     decode_request,
     encode,
 )
-from carmy_wire.protocol._codec import too_large
+from carmy_wire.protocol._codec import decode_answer, too_large
 
 
 @pytest.mark.parametrize(
@@ -221,3 +222,21 @@ def test_any_object(message: dict[str, Any]) -> None:
         assert found is not None
         assert found.id == message["id"]
         assert type(found.id) is type(message["id"])
+
+
+@pytest.mark.parametrize("depth", [127, 500])
+def test_deep_answers(depth: int) -> None:
+    """An output of any depth that a server can write arrives whole: it must not cost the connection and all its calls."""
+    output = b"[" * depth + b"]" * depth
+    answer = decode_answer(b'{"id":1,"ok":true,"result":{"data":' + output + b"}}")
+    assert isinstance(answer, Answer)
+    assert bytes(answer.result) == b'{"data":' + output + b"}"
+    event = decode_answer(b'{"id":1,"event":"tool.progress","seq":1,"data":{"partial":' + output + b"}}")
+    assert isinstance(event, Event)
+    assert bytes(event.data) == b'{"partial":' + output + b"}"
+
+
+def test_answers_that_no_parser_survives() -> None:
+    """Nesting without end from a server is refused, and does not end the process."""
+    with pytest.raises(RemoteProtocolError):
+        decode_answer(b'{"id":1,"ok":true,"result":' + b"[" * 100_000)

@@ -221,7 +221,7 @@ def decode_answer(message: bytes) -> ServerFrame:
         RemoteProtocolError: It is none.
     """
     try:
-        check_json(message)
+        check_json(message, any_depth=True)
         frame = _answers.decode(message)
     except AgentError as error:
         raise RemoteProtocolError(error) from None
