@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Iterator
 from typing import NoReturn, cast
@@ -22,6 +23,19 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     elif not isinstance(error, trio.Cancelled):
         yield error
+
+
+def reason_of(error: Exception) -> str:
+    """Why, for a message: as the system says it, if that is the cause. The libraries between say only that it failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for leaf in leaves(cause):
+            if isinstance(leaf, OSError) and leaf.errno is not None:
+                # A negative number is not the system's, but one of looking up names.
+                return os.strerror(leaf.errno) if leaf.errno > 0 else str(leaf.strerror)
+        inner = cause.args[0] if cause.args else None  # one of the libraries keeps its cause there only
+        cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
+    return str(error) or type(error).__name__
 
 
 def raise_single(group: BaseExceptionGroup[BaseException]) -> NoReturn:

@@ -5,7 +5,7 @@ What ours import is here, and so it is what somebody else's has. ``docs/design.m
 - Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
 - Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `unknown_tool`, `parse_address` and its kinds of address,
   `descendants` for processes that end.
-- Clients: `split_unix_url`, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
+- Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
   `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
   `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ._address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._arguments import encode_arguments
-from ._crash import as_agent_error, leaves, raise_single
+from ._crash import as_agent_error, leaves, raise_single, reason_of
 from ._encode import first_infinite, may_hide_infinite
 from ._fingerprint import fingerprint
 from ._idempotency import may_join
@@ -52,6 +52,7 @@ __all__ = [
     "output_too_large",
     "parse_address",
     "raise_single",
+    "reason_of",
     "split_unix_url",
     "unknown_tool",
 ]

@@ -57,6 +57,7 @@ OnRunningOption = Annotated[
     OnRunning, Parameter(name="on-running", help="If the same request is running: be refused, or wait for its answer.")
 ]
 Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
+Token = Annotated[str | None, Parameter(help="For a server that wants credentials: sent as Authorization: Bearer.")]
 
 _KNOWN_TRANSPORTS = {
     "stdio": "Serve the process that started it, over standard input and output.",
@@ -199,10 +200,13 @@ class _Commands:
         timeout: Timeout = None,
         on_running: OnRunningOption = "refuse",
         url: Url = None,
+        token: Token = None,
     ) -> int:
         """Run one tool and print the answer; exit code 0 when it completed."""
         if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
             raise UsageError("--timeout must be a number of seconds above 0")
+        if token is not None and url is None:
+            raise UsageError("--token is for a running server: give its --url as well")
         with claimed_stdout() as out:
             target, tool, arguments = self._call_words(list(words), remote=url is not None)
             request = ExecutionRequest(
@@ -212,7 +216,7 @@ class _Commands:
                 timeout_ms=None if timeout is None else timeout * 1000,
                 on_running=on_running,
             )
-            body, completed = self._call_here(target, request) if url is None else _remote.call(url, request)
+            body, completed = self._call_here(target, request) if url is None else _remote.call(url, request, token)
             out(body + b"\n")
         return SUCCESS if completed else FAILURE
 

@@ -51,18 +51,19 @@ class _FileConnection(http.client.HTTPConnection):
         self.sock.connect(self._file)
 
 
-def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
+def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple[bytes, bool]:
     """Send one request, and wait for its answer.
 
     Args:
         url: Of the server, or of its execute endpoint.
         request: What is asked for.
+        token: Sent as ``Authorization: Bearer``.
 
     Returns:
         The body of the answer, and whether it says that the execution completed.
 
     Raises:
-        UsageError: It is not an HTTP URL.
+        UsageError: It is not an HTTP URL, or the token is malformed.
         Failure: There was no connection, or the answer was not JSON.
         OutcomeUnknownError: The connection was lost before the answer came.
     """
@@ -85,6 +86,10 @@ def call(url: str, request: ExecutionRequest) -> tuple[bytes, bool]:
         connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
     body = msgspec.convert(request, _Body, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if token is not None:
+        if token.split() != [token] or not token.isascii():
+            raise UsageError("--token is empty, or contains white space or characters beyond ASCII")
+        headers["Authorization"] = f"Bearer {token}"
     with contextlib.closing(connection):
         try:
             connection.connect()

@@ -55,6 +55,28 @@ async def test_serve_call_and_stop() -> None:
             assert await server.process.wait() == 0
 
 
+GUARDED = """
+from carmy_engine import AgentContext, App, BearerTokens
+app = App("guarded").authenticate(BearerTokens({"t-ana": AgentContext(principal="ana")}))
+@app.tool(effect="none")
+async def whoami(ctx: AgentContext) -> str | None:
+    "Say who calls."
+    return ctx.principal
+"""
+
+
+async def test_calling_a_server_that_wants_credentials(directory: Path) -> None:
+    """--token is what the server is shown; without it, or with a wrong one, nothing runs."""
+    (directory / "guarded.py").write_text(GUARDED)
+    with trio.fail_after(30):
+        async with running_server(*CARMY, "serve", "guarded.py", "--address", "127.0.0.1:0") as server:
+            code, answer = await carmy("call", "whoami", "--url", server.url, "--token", "t-ana")
+            assert (code, answer["data"]) == (0, "ana")
+            for words in ((), ("--token", "t-bob")):
+                code, answer = await carmy("call", "whoami", "--url", server.url, *words)
+                assert (code, answer["error"]["code"]) == (1, "UNAUTHENTICATED")
+
+
 async def test_running_calls_are_finished_first(told: Path) -> None:
     """The first signal lets a running call end; its caller gets the answer, and the process ends with 0."""
     with trio.fail_after(30):

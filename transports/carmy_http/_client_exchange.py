@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ import httpx2
 import trio
 
 from carmy_engine import ConfigurationError, grace
-from carmy_engine.transport import leaves
+from carmy_engine.transport import reason_of
 
 from ._client_decide import Failure, Lost
 
@@ -168,16 +167,3 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[by
 
 def _broken(error: httpx2.TransportError) -> Lost:
     return Lost(Failure.LOST, f"the connection was lost ({reason_of(error)})")
-
-
-def reason_of(error: Exception) -> str:
-    """Why, for a message: as the system says it, if that is the cause. The libraries between say only that it failed."""
-    cause: BaseException | None = error
-    while cause is not None:
-        for leaf in leaves(cause):
-            if isinstance(leaf, OSError) and leaf.errno is not None:
-                # A negative number is not the system's, but one of looking up names.
-                return os.strerror(leaf.errno) if leaf.errno > 0 else str(leaf.strerror)
-        inner = cause.args[0] if cause.args else None  # one of the libraries keeps its cause there only
-        cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
-    return str(error) or type(error).__name__

@@ -25,13 +25,13 @@ from mcp_types.jsonrpc import JSONRPCError, JSONRPCResponse, jsonrpc_message_ada
 from pydantic import ValidationError
 
 from carmy_engine import ConfigurationError, ErrorInfo, grace
+from carmy_engine.transport import reason_of
 from carmy_http._client_exchange import (
     CONNECT_SECONDS,
     MAX_ANSWER_BYTES,
     NOT_SENT,
     WRITE_SECONDS,
     headers_with,
-    reason_of,
     transport_to,
 )
 from carmy_wire.protocol import EventReader

@@ -14,7 +14,7 @@ import trio
 from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream
 
 from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo, grace
-from carmy_engine.transport import raise_single
+from carmy_engine.transport import raise_single, reason_of
 from carmy_wire.driver import ClientExecutor, open_client
 
 from ._channel import RECEIVE_BYTES, MessageChannel
@@ -137,7 +137,7 @@ async def _connect(target: Target) -> trio.abc.Stream:
     except trio.TooSlowError:
         raise ClosedError(f"{target.url} did not take the connection within {CONNECT_SECONDS:g} s") from None
     except (OSError, trio.BrokenResourceError) as error:
-        raise ClosedError(f"cannot connect to {target.url}: {error}") from error
+        raise ClosedError(f"cannot connect to {target.url}: {reason_of(error)}") from error
 
 
 async def _carry(
