@@ -108,7 +108,7 @@ async def test_nobody_listens() -> None:
         server.engine.stop()
         await server.engine.shut_down()
         await server.returned.wait()
-    with pytest.raises(ClosedError, match="ws://127.*: Connection refused"):
+    with pytest.raises(ClosedError, match=r"ws://127.*: Connection refused"):
         async with open_websocket(url):
             pass
 
