@@ -62,8 +62,6 @@ class StdioLink:
         self._child = child
         self._channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES)
         self._out = Outgoing()
-        self._writing = trio.CancelScope(shield=True)
-        self._written = trio.Event()
         self._calls: WeakValueDictionary[str | int, Call] = WeakValueDictionary()
         """Kept by those who wait for the answers; a call that was left never gets one."""
         self._lost: str | None = None
@@ -76,24 +74,17 @@ class StdioLink:
         return "lost" if sent else "not_sent", self._lost
 
     async def write(self) -> None:
-        """Write what is queued. Never cancelled in the middle of a message, unless the server is given up."""
-        try:
-            with self._writing:
-                await self._out.write_to(self._channel)
-                return
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._written.set()
-        self._out.clear()
+        """Write what is queued, until nothing more comes, or the server is given up."""
+        if not await self._out.write_sheltered(self._channel):
+            self._out.clear()
 
     async def close(self) -> None:
         """Let what is queued leave, mostly cancels, briefly."""
         self._lose(f"the client of {self._child.name} was closed")
         self._out.close()
-        self._writing.deadline = trio.current_time() + FLUSH_SECONDS
+        self._out.flush_within(FLUSH_SECONDS)
         with grace(FLUSH_SECONDS):
-            await self._written.wait()
+            await self._out.written.wait()
 
     def _lose(self, why: str) -> None:
         if self._lost is None:

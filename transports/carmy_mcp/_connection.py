@@ -7,7 +7,6 @@ about half of its answers. Here the end is told to the loop only when every requ
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from types import TracebackType
 from typing import Any
@@ -26,8 +25,6 @@ from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 
 from ._exchange import Exchange
 from ._messages import Id, MessageError, error_reply, read, write
-
-log = logging.getLogger("carmy_mcp")
 
 CLOSING_SECONDS = 2.0
 """For executions that were cancelled when the drain limit had passed, to end and be answered."""
@@ -80,7 +77,6 @@ class _Connection:
         self._idle = trio.Event()
         self._reading = trio.CancelScope()
         self._serving = trio.CancelScope()
-        self._writing = trio.CancelScope(shield=True)
         self._ended = False
         self._deaf = trio.Event()
         self._lost = False
@@ -99,28 +95,17 @@ class _Connection:
                     flush = max(flush, self._drain_seconds)
             finally:
                 self._out.close()
-                self._flush_within(flush)
+                self._out.flush_within(flush)
         return self._lost
-
-    def _flush_within(self, seconds: float) -> None:
-        self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
 
     async def _watch_stop(self) -> None:
         await self._stopped.wait()
         self._reading.cancel()
-        self._flush_within(FLUSH_SECONDS)
+        self._out.flush_within(FLUSH_SECONDS)
 
     async def _write(self) -> None:
-        """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
-        try:
-            with self._writing:
-                await self._out.write_to(self._channel, self._write_seconds)
-                return
-        except trio.TooSlowError:
-            log.warning("a client took no message for %g s and is cut off", self._write_seconds)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # it has gone, which is its right
-        self._lose()
+        if not await self._out.write_sheltered(self._channel, self._write_seconds):
+            self._lose()
 
     def _lose(self) -> None:
         """Nobody takes an answer any more, so nothing needs to run."""

@@ -120,8 +120,6 @@ class ClientExecutor:
         self._ready = trio.Event()
         # Both end with `aclose`: calls that are left still send their cancel, and hear that the server has ended them.
         self._reading = trio.CancelScope(shield=True)
-        self._writing = trio.CancelScope(shield=True)
-        self._written = trio.Event()
         self._lost: str | None = None
         """Why nothing can be asked any more."""
 
@@ -255,16 +253,8 @@ class ClientExecutor:
             raise ClosedError(f"{self._what} was not ready within {seconds:g} s")
 
     async def _write(self) -> None:
-        """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
-        try:
-            with self._writing:
-                await self._out.write_to(self._channel)
-                return
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._written.set()
-        self._lose(f"{self._what} was lost{self._last_words()}")
+        if not await self._out.write_sheltered(self._channel):
+            self._lose(f"{self._what} was lost{self._last_words()}")
 
     async def _read(self) -> None:
         """Give every frame to whom it is for, until there are no more."""
@@ -326,9 +316,9 @@ class ClientExecutor:
     async def aclose(self) -> None:
         """For `open_client`: let what is queued leave (cancels, mostly), briefly."""
         self._out.close()
-        self._writing.deadline = trio.current_time() + FLUSH_SECONDS
+        self._out.flush_within(FLUSH_SECONDS)
         with grace(FLUSH_SECONDS):
-            await self._written.wait()
+            await self._out.written.wait()
         self._reading.cancel()
         self._lose(f"the client of {self._what} was closed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +11,8 @@ from functools import partial
 from typing import Protocol
 
 import trio
+
+log = logging.getLogger("carmy_wire")
 
 MAX_OUTGOING_BYTES = 1024 * 1024
 """Waiting for the peer to read, on one connection. What comes next waits where it is made; one larger message passes."""
@@ -59,6 +62,9 @@ class Outgoing:
 
     Args:
         limit: Bytes that may wait.
+
+    Attributes:
+        written: Set when `write_sheltered` has ended.
     """
 
     def __init__(self, limit: int = MAX_OUTGOING_BYTES) -> None:
@@ -70,6 +76,8 @@ class Outgoing:
         self._filled = trio.Event()
         self._drained = trio.Event()
         self._send_at_once: Callable[[bytes], bool] | None = None
+        self._writing = trio.CancelScope(shield=True)
+        self.written = trio.Event()
         self._is_idle = False
         """The writer waits for something to write."""
 
@@ -140,6 +148,28 @@ class Outgoing:
         self._bytes -= size
         self._drained.set()
         return taken
+
+    async def write_sheltered(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> bool:
+        """Be the writer like `write_to`, and never be cancelled in the middle of a message but by `flush_within`.
+
+        Returns:
+            Whether all has left. If not, the peer has gone, or took nothing for too long.
+        """
+        try:
+            with self._writing:
+                await self.write_to(channel, seconds)
+                return True
+        except trio.TooSlowError:
+            log.warning("a client took no message for %g s and is cut off", seconds)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it has gone, which is its right
+        finally:
+            self.written.set()
+        return False
+
+    def flush_within(self, seconds: float) -> None:
+        """What `write_sheltered` has not written by then stays unwritten."""
+        self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
 
     async def write_to(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> None:
         """Be the writer, until there is nothing left to write.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import logging
 from collections.abc import Callable
 from contextvars import copy_context
 
@@ -41,8 +40,6 @@ from ._here import run_here
 from ._outgoing import Outgoing
 from ._requests import request_of
 from ._running import Running, left
-
-log = logging.getLogger("carmy_wire")
 
 WRITE_SECONDS = 30.0
 """For one message to leave. A peer that takes longer has stopped reading, and is cut off."""
@@ -123,7 +120,6 @@ class _Server:
         """Those that have run a call meanwhile, and may read on again."""
         self._context = copy_context()
         self._serving = trio.CancelScope()
-        self._writing = trio.CancelScope(shield=True)
         self._ending: Ending | None = None
 
     async def run(self, server: str) -> Ending:
@@ -137,7 +133,7 @@ class _Server:
                     flush = max(flush, self._drain_seconds)
             finally:
                 self._out.close()
-                self._flush_within(flush)
+                self._out.flush_within(flush)
         assert self._ending is not None
         return self._ending
 
@@ -147,20 +143,9 @@ class _Server:
             self._ending = ending
         self._ended.set()
 
-    def _flush_within(self, seconds: float) -> None:
-        self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
-
     async def _write(self) -> None:
-        """Write what is queued. Never cancelled in the middle of a message, unless the connection is given up."""
-        try:
-            with self._writing:
-                await self._out.write_to(self._channel, self._write_seconds)
-                return
-        except trio.TooSlowError:
-            log.warning("a client took no message for %g s and is cut off", self._write_seconds)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # it has gone, which is its right
-        self._lose()
+        if not await self._out.write_sheltered(self._channel, self._write_seconds):
+            self._lose()
 
     def _lose(self) -> None:
         """Nobody takes an answer any more, so nothing needs to run."""
@@ -186,7 +171,7 @@ class _Server:
     async def _watch_stop(self) -> None:
         await self._stopped.wait()
         self._end(Ending.STOPPED)
-        self._flush_within(FLUSH_SECONDS)
+        self._out.flush_within(FLUSH_SECONDS)
 
     async def _finish_calls(self) -> None:
         """Let accepted calls end, for a while; then cancel them, and let them answer that."""
