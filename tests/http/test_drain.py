@@ -10,7 +10,7 @@ import trio
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
 from carmy_wire.serving import _server
-from tests.http.tools import echo
+from tests.http.tools import big, echo
 from tests.support.http import JSON, Client, Running, render, serving
 
 
@@ -118,6 +118,23 @@ async def test_serve_returns_when_the_engine_has_stopped() -> None:
             await server.engine.shut_down()
             assert await client.is_closed()
             await server.ended.wait()
+
+
+async def test_an_answer_that_is_half_sent_is_sent_to_its_end() -> None:
+    """A long answer that was on its way when the server stopped arrives whole."""
+    size = 4 * 1024 * 1024
+    async with serving(big) as server, server.client() as client, trio.open_nursery() as nursery:
+        with trio.fail_after(10):
+            await client.send(
+                render(
+                    "POST", "/agent/execute", {"content-type": JSON}, b'{"tool":"big","arguments":{"size":%d}}' % size
+                )
+            )
+            status, headers = await client.head()
+            nursery.start_soon(server.engine.shut_down)
+            await server.engine.stopping.wait()
+            assert (status, len(await client.exactly(int(headers["content-length"]))) > size) == (200, True)
+            assert await client.is_closed()
 
 
 async def test_a_client_that_never_reads_cannot_hold_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

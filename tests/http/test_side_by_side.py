@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 
 import trio
@@ -57,6 +58,27 @@ async def test_calls_that_wait_hold_nobody() -> None:
                 assert (await server.call("echo")).status == 200
             while trio.lowlevel.current_statistics().tasks_living > before:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_quick_calls_do_not_wait_for_one_that_comes_with_them() -> None:
+    """Of calls that arrive at the same moment, those that can be answered are, while others wait."""
+    gate = Gate(2)
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving(gate.tool, echo))
+        clients = [await stack.enter_async_context(server.client()) for _ in range(21)]
+        with trio.fail_after(LIMIT):
+            for client in clients:
+                assert (await client.call("echo")).status == 200  # all are served where the server keeps them
+            for number, client in enumerate(clients):
+                body = b'{"tool":"echo","arguments":{"text":"quick"}}'
+                if number == 10:
+                    body = b'{"tool":"gather","arguments":{"number":10}}'
+                await client.send(render("POST", "/agent/execute", {"content-type": JSON}, body))
+            quick = [client for number, client in enumerate(clients) if number != 10]
+            for client in quick:
+                assert (await client.answer()).json["data"] == "quick"
+            assert (await quick[0].call("gather", arguments={"number": 0})).json["data"] == 0
+            assert (await clients[10].answer()).json["data"] == 10
 
 
 async def test_what_a_call_sets_is_its_own() -> None:

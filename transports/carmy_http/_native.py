@@ -30,7 +30,7 @@ from ._native_body import Body
 from ._native_head import Head
 from ._native_keeper import Keeper
 from ._native_request import NativeRequest
-from ._native_socket import READ_BYTES, linger, send_all, send_now, send_rest
+from ._native_socket import READ_BYTES, linger, send_all
 from ._render import whole
 
 log = logging.getLogger("carmy_http")
@@ -168,7 +168,6 @@ class NativeConnection:
 
     async def _reply(self, request: NativeRequest) -> bool | None:
         """Answer a request. None when another one may follow; else what `_serve` is to return."""
-        sock = self._socket
         try:
             answer = await self._answer(request) if self._reserved else await self._endpoints.answer(request)
         except _Refused as refused:
@@ -180,17 +179,19 @@ class NativeConnection:
         ends = not head.keep_alive or not request.is_read or self._reserved or self._around.is_draining()
         if isinstance(answer, Response):
             data = whole(answer, with_body=head.method != "HEAD", ends=ends)
-            sent = send_now(sock, data)
-            done = sent == len(data) or await send_rest(sock, data, sent)
+            done = self._hold(data) or await self._send(data)
         else:
             done = await self._stream(answer, head, ends=ends)
         if not done:
             return False
         if ends or self._around.is_draining():
             return True
-        self._answering = False
-        self._begin(_connection.KEEP_ALIVE_SECONDS)
+        self._answer_ends()
         return None
+
+    def _hold(self, data: bytes) -> bool:
+        """Have an answer sent before any task runs again, if somebody does that here."""
+        return False
 
     async def _answer(self, request: NativeRequest) -> Answer:
         if self._reserved:
@@ -237,6 +238,11 @@ class NativeConnection:
         self._checked = 0
         self._expecting = False
         self._asked_to_continue = not head.expects_continue
+
+    def _answer_ends(self) -> None:
+        """Another request may follow."""
+        self._answering = False
+        self._begin(_connection.KEEP_ALIVE_SECONDS)
 
     def _begin(self, seconds: float) -> None:
         """Something new begins, and may go on for so long."""

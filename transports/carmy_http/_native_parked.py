@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Coroutine
 from typing import Any
 
@@ -15,7 +16,7 @@ from ._native_around import Surroundings
 from ._native_keeper import Keeper
 from ._native_pump import Pump
 from ._native_request import NativeRequest
-from ._native_socket import READ_BYTES
+from ._native_socket import READ_BYTES, send_now, send_rest
 
 log = logging.getLogger("carmy_http")
 
@@ -42,6 +43,7 @@ class ParkedConnection(NativeConnection):
         self._pumped = False  # the pump answers a request
         self._pumped_scope: trio.CancelScope | None = None  # once that has had to wait
         self._released = False  # by the pump, until the answer is written
+        self._unsent: tuple[bytes, int] | None = None  # an answer, and how much of it has been sent
         self._ended: bool | None = None
 
     async def _idle(self) -> bool | None:
@@ -52,12 +54,25 @@ class ParkedConnection(NativeConnection):
                 self._pump.park(descriptor, self)
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._leave_sleep)
+                if self._unsent is not None and not await self._send_unsent(*self._unsent):
+                    return False
                 if self._is_needed():
                     return self._ended
         finally:
             self._pump.release(descriptor)
             if self._pumped_scope is not None:
                 self._pumped_scope.cancel()
+
+    async def _send_unsent(self, data: bytes, sent: int) -> bool:
+        """Send the rest of an answer. False when the client has gone."""
+        self._unsent = None
+        self._pump.release(self._socket.fileno())
+        if not await send_rest(self._socket, data, sent):
+            return False
+        if self._ended is None and self._around.is_draining():
+            self._ended = True
+        self._answer_ends()
+        return True
 
     def _is_needed(self) -> bool:
         """Its own task has something to do."""
@@ -129,6 +144,21 @@ class ParkedConnection(NativeConnection):
         self._pumped_scope = scope
         if self._end is not None:
             scope.cancel()
+
+    def _hold(self, data: bytes) -> bool:
+        if not self._pumped or self._pumped_scope is not None:
+            return False
+        self._pump.hold(self, data)
+        return True
+
+    def send_held(self, data: bytes) -> None:
+        """See `Parked`. What cannot be sent at once is left to the connection's own task."""
+        sent = send_now(self._socket, data)
+        if sent != len(data):
+            self._unsent = data, sent
+            self._answering = True
+            self.limit = math.inf
+            self._wake()
 
     def watch(self) -> trio.CancelScope:
         """See `Origin`. The pump notices the client's end without a watcher."""

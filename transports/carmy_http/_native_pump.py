@@ -2,6 +2,8 @@
 
 It leads as long as nobody makes it wait. When a call does, another task takes the lead, and this one stays with the call until its
 end. So a task is begun only for each call that takes longer, and such a call is cancelled like any other task.
+
+What it leads is a round: all the connections that are ready are served, and then all their answers are sent.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ import contextvars
 import select
 import types
 from collections.abc import Coroutine, Generator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
 MAX_AT_ONCE = 64
 """Connections that are served before other tasks have their turn."""
+
+MAX_HELD_BYTES = 64 * 1024
+"""Of answers that wait for the end of their round. Larger ones leave at once."""
 
 
 class Parked(Protocol):
@@ -29,6 +34,18 @@ class Parked(Protocol):
         """What is to be done has to wait; cancel the scope to stop it."""
         ...
 
+    def send_held(self, data: bytes) -> None:
+        """Send what was given to `Pump.hold`. Must not raise."""
+        ...
+
+
+class Waiting(NamedTuple):
+    """A call that has to wait: what is left of it, its context variables, and what it told trio."""
+
+    call: Coroutine[Any, Any, None]
+    context: contextvars.Context
+    trap: Any
+
 
 class Pump:
     """Serves the parked connections. Wherever there is no epoll there is none."""
@@ -37,6 +54,8 @@ class Pump:
         self._poll = select.epoll()
         self._parked: dict[int, Parked] = {}
         self._nursery: trio.Nursery | None = None
+        self._held: list[tuple[Parked, bytes]] = []
+        self._held_bytes = 0
 
     def park(self, descriptor: int, parked: Parked) -> None:
         """Serve it from now on; nothing if that is done already.
@@ -53,6 +72,24 @@ class Pump:
         if self._parked.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
+    def hold(self, parked: Parked, data: bytes) -> None:
+        """Have an answer sent at the end of the round, before any task runs again. To be called by a call that has not waited.
+
+        A client that sleeps is woken by what is sent to it, which costs us as much as the rest of sending. One program that
+        holds many connections, as proxies and gateways do, is woken once for all the answers of a round.
+        """
+        self._held.append((parked, data))
+        self._held_bytes += len(data)
+        if self._held_bytes > MAX_HELD_BYTES:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        held = self._held
+        self._held = []
+        self._held_bytes = 0
+        for parked, data in held:
+            parked.send_held(data)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve, until cancelled."""
         try:
@@ -68,25 +105,36 @@ class Pump:
         with trio.CancelScope() as scope:
             while True:
                 await trio.lowlevel.wait_readable(self._poll)
-                for descriptor, _ in self._poll.poll(0, MAX_AT_ONCE):
-                    parked = self._parked.get(descriptor)
-                    call = None if parked is None else parked.ready()
-                    if parked is None or call is None:
-                        continue
-                    context = contextvars.copy_context()  # what one call sets there is none of another's business
-                    try:
-                        trap = context.run(call.send, None)
-                    except StopIteration:
-                        continue
-                    parked.waits(scope)
+                waiting = self._serve_round(scope)
+                if waiting is not None:
                     self._nursery.start_soon(self._lead)  # which finds the other ones that are ready
-                    await _go_on(call, context, trap)
+                    await _go_on(waiting)
                     return
+
+    def _serve_round(self, scope: trio.CancelScope) -> Waiting | None:
+        """Serve those that are ready, up to the first call that has to wait."""
+        try:
+            for descriptor, _ in self._poll.poll(0, MAX_AT_ONCE):
+                parked = self._parked.get(descriptor)
+                call = None if parked is None else parked.ready()
+                if parked is None or call is None:
+                    continue
+                context = contextvars.copy_context()  # what one call sets there is none of another's business
+                try:
+                    trap = context.run(call.send, None)
+                except StopIteration:
+                    continue
+                parked.waits(scope)
+                return Waiting(call, context, trap)
+            return None
+        finally:
+            self._send_held()
 
 
 @types.coroutine
-def _go_on(call: Coroutine[Any, Any, None], context: contextvars.Context, trap: Any) -> Generator[Any, Any, None]:
-    """Run the rest of a call, from where it waits for the first time."""
+def _go_on(waiting: Waiting) -> Generator[Any, Any, None]:
+    """Run the rest of a call."""
+    call, context, trap = waiting
     try:
         while True:
             message = yield trap
