@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from carmy_wire.serving import Server
+from carmy_wire.serving._server import MAX_ACCEPTED_AT_ONCE
 from tests.hostile.siege import LAST, RECOVERY_SECONDS, no_fault
 from tests.hostile.test_shutdown import loaded
 
@@ -23,17 +24,25 @@ class Listener:
 
     def __init__(self, outcomes: Iterator[object]) -> None:
         self._outcomes = outcomes
+        self.turns = [0]
+        """How many were taken each time before other tasks had a turn."""
 
     def close(self) -> None:
         pass
 
     async def accept(self) -> object:
+        self.turns.append(0)
         await trio.lowlevel.checkpoint()
-        outcome = next(self._outcomes, None)
+        outcome = self.accept_now()
         if outcome is None:
             await trio.sleep_forever()
+        return outcome
+
+    def accept_now(self) -> object:
+        outcome = next(self._outcomes, None)
         if isinstance(outcome, int):
             raise OSError(outcome, os.strerror(outcome))
+        self.turns[-1] += 1
         return outcome
 
 
@@ -50,7 +59,7 @@ class Peer:
         self._drained.append(self)
 
 
-async def accept(*outcomes: object) -> int:
+async def accept(listener: Listener, limit: int = 10) -> int:
     """How many connections are served of what a listener gives."""
     served: list[object] = []
 
@@ -60,8 +69,8 @@ async def accept(*outcomes: object) -> int:
 
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        server = Server(connect, 10)  # type: ignore[arg-type] # a double
-        nursery.start_soon(server.run, [Listener(iter(outcomes))], stop, stop, lambda: None)  # type: ignore[arg-type]
+        server = Server(connect, limit)  # type: ignore[arg-type] # a double
+        nursery.start_soon(server.run, [listener], stop, stop, lambda: None)  # type: ignore[arg-type]
         await trio.sleep(10)  # of the tests' own clock
         stop.set()
     return len(served)
@@ -84,13 +93,23 @@ class Stream:
 )
 async def test_connections_that_died_in_the_queue(code: int, autojump_clock: trio.testing.MockClock) -> None:
     """An error of one connection, or a lack of resources, does not end the accepting of others."""
-    assert await accept(code, Stream(), code, code, Stream()) == 2
+    assert await accept(Listener(iter([code, Stream(), code, code, Stream()]))) == 2
+
+
+async def test_many_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    """Connections that wait together are accepted together, in lots that leave other tasks their turn; also with little room."""
+    for limit in (1000, 3):
+        listener = Listener(iter([Stream()] * 500))
+        assert await accept(listener, limit) == 500
+        assert max(listener.turns) <= MAX_ACCEPTED_AT_ONCE
+        if limit == 1000:
+            assert len(listener.turns) <= 500 / MAX_ACCEPTED_AT_ONCE + 2
 
 
 async def test_a_listener_that_is_broken(autojump_clock: trio.testing.MockClock) -> None:
     """An error of the listener itself is no reason to spin."""
     with pytest.RaisesGroup(pytest.RaisesGroup(pytest.RaisesGroup(OSError))):
-        await accept(errno.EBADF)
+        await accept(Listener(iter([errno.EBADF])))
 
 
 async def test_out_of_descriptors() -> None:

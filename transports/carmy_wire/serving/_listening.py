@@ -38,9 +38,10 @@ class Listener:
         socket: For what only sockets know.
     """
 
-    def __init__(self, sock: trio.socket.SocketType, file: SocketFile | None = None) -> None:
-        self.socket = sock
-        self._listener = trio.SocketListener(sock)
+    def __init__(self, sock: socket.socket, file: SocketFile | None = None) -> None:
+        self._plain = sock
+        self.socket = trio.socket.from_stdlib_socket(sock)
+        self._listener = trio.SocketListener(self.socket)
         self._file = file
 
     async def accept(self) -> trio.SocketStream:
@@ -50,6 +51,18 @@ class Listener:
             OSError: The connection, or accepting as such, failed.
         """
         return await self._listener.accept()
+
+    def accept_now(self) -> trio.SocketStream | None:
+        """The next connection, None when there is none yet.
+
+        Raises:
+            OSError: See `accept`.
+        """
+        try:
+            connection, _ = self._plain.accept()
+        except BlockingIOError:
+            return None
+        return trio.SocketStream(trio.socket.from_stdlib_socket(connection))
 
     def fileno(self) -> int:
         """Its descriptor."""
@@ -81,7 +94,7 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Lis
                 sock, file = bind_unix(path, BACKLOG)
             except OSError as error:
                 raise _unusable(settings, error, "another path") from error
-            return [Listener(trio.socket.from_stdlib_socket(sock), file)]
+            return [Listener(sock, file)]
         case InheritedAddress(descriptors):
             return [_inherit(settings, number, is_protected=is_protected) for number in descriptors]
 
@@ -100,7 +113,7 @@ async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool)
     problem: OSError | None = None
     for family, sockaddr in addresses:
         try:
-            listeners.append(await _listen(family, sockaddr, reuse_port=settings.reuse_port))
+            listeners.append(_listen(family, sockaddr, reuse_port=settings.reuse_port))
         except OSError as error:
             problem = error
             if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
@@ -113,15 +126,15 @@ async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool)
     raise _unusable(settings, problem, "another host or port") from problem
 
 
-async def _listen(family: int, sockaddr: tuple[object, ...], *, reuse_port: bool) -> Listener:
-    sock = trio.socket.socket(family, socket.SOCK_STREAM)
+def _listen(family: int, sockaddr: tuple[Any, ...], *, reuse_port: bool) -> Listener:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        await sock.bind(sockaddr)
+        sock.bind(sockaddr)
         sock.listen(BACKLOG)
         return Listener(sock)
     except BaseException:
@@ -147,7 +160,7 @@ def _inherit(settings: Settings, number: int, *, is_protected: bool) -> Listener
         if not is_protected:
             _check_local(settings, [(sock.family, sock.getsockname())])
         os.set_inheritable(number, False)  # what tools start has no business with it
-        return Listener(trio.socket.from_stdlib_socket(sock))
+        return Listener(sock)
     except BaseException:
         sock.close()
         raise

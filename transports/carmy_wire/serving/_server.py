@@ -21,6 +21,10 @@ FLUSH_SECONDS = 2.0
 ACCEPT_PAUSE_SECONDS = 0.1
 """After running out of descriptors or memory: until some connection ends, trying again at once would only spin."""
 
+MAX_ACCEPTED_AT_ONCE = 16
+"""Connections that are accepted before other tasks have their turn. One at a time, a busy server would keep the last of a hundred
+newcomers waiting for a hundred of its rounds."""
+
 RESERVED_CONNECTIONS = 8
 """Beyond the limit, where the front end can tell questions about health from the rest. Each is over at once."""
 
@@ -92,10 +96,18 @@ class Server:
                 listener.close()
 
     async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
+        at_once = 0
         while True:
-            await self._slots.acquire()
             try:
-                stream = await listener.accept()
+                self._slots.acquire_nowait()
+            except trio.WouldBlock:
+                await self._slots.acquire()
+            at_once += 1
+            try:
+                stream = listener.accept_now() if at_once < MAX_ACCEPTED_AT_ONCE else None
+                if stream is None:
+                    at_once = 0
+                    stream = await listener.accept()
             except OSError as error:
                 self._slots.release()
                 if error.errno in _FAULTS:
