@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
 from ._encode import jsonable
-from ._schema import Node, Types, TypesRewriter, says_extra
-from ._shapes import is_mapping, is_sequence
+from ._schema import Node, Types, TypesRewriter, parts_of, says_extra
+from ._shapes import is_mapping
 from ._strict import Labelled, closed
 from ._structs import as_dict, struct_of
 
@@ -32,20 +32,15 @@ def is_constrained(types: Types) -> bool:
     return any(_constrained(node) for node in (*types.fields.values(), *types.definitions.values()))
 
 
-def _constrained(node: Any) -> bool:
-    if is_sequence(node):
-        return any(_constrained(item) for item in node)
-    if not is_mapping(node):
-        return False
-    if struct_of(dict(node)) is not None:
-        return _constrained(node["schema"]["fields"])  # its class sees to it that all fields are there
-    if not _CONSTRAINTS.isdisjoint(node) or node.get("type") in ("literal", "typed-dict"):
+def _constrained(node: Node) -> bool:
+    if struct_of(node) is not None:
+        # Its class sees to it that all fields are there.
+        return any(map(_constrained, node["schema"]["fields"].values()))
+    if not _CONSTRAINTS.isdisjoint(node) or node["type"] in ("literal", "typed-dict"):
         return True
-    if str(node.get("type")).startswith("function-") and _is_pydantics(node):
+    if node["type"].startswith("function-") and _is_pydantics(node):
         return True
-    return any(
-        _constrained(part) for key, part in node.items() if key not in ("metadata", "default", "cls", "serialization")
-    )
+    return any(map(_constrained, parts_of(node)))
 
 
 def _is_pydantics(node: Mapping[str, Any]) -> bool:
@@ -53,6 +48,34 @@ def _is_pydantics(node: Mapping[str, Any]) -> bool:
     function = node["function"]
     function = function["function"] if is_mapping(function) else function
     return str(getattr(function, "__module__", "")).startswith("pydantic")
+
+
+_FINITE = frozenset(
+    {
+        "str", "int", "bool", "none", "date", "time", "datetime", "timedelta", "uuid", "url", "multi-host-url", "literal",
+        "list", "tuple", "set", "frozenset", "dict", "nullable", "union", "default", "definition-ref", "typed-dict",
+        "typed-dict-field", "model", "model-fields", "model-field", "computed-field", "dataclass", "dataclass-args",
+        "dataclass-field", "function-after", "function-before", "function-wrap",
+    }
+)  # fmt: skip
+"""Types that are neither numbers with a point nor of unknown contents, as long as none of their parts is."""
+
+
+def is_finite(nodes: Iterable[Node]) -> bool:
+    """True when nothing that these serialisers write can hold NaN or Infinity.
+
+    Args:
+        nodes: Made by `Rendered`, which gives a serialiser to whatever says nothing of its contents.
+    """
+    return not any(_maybe_infinite(node) for node in nodes)
+
+
+def _maybe_infinite(node: Node) -> bool:
+    if node["type"] not in _FINITE or "serialization" in node:
+        return True
+    config: Node = node.get("config") or {}
+    # Polymorphic: what comes may have the serialiser of a class that nobody knows yet.
+    return bool(config.get("polymorphic_serialization")) or any(map(_maybe_infinite, parts_of(node)))
 
 
 def struct_union(types: Types, node: Node) -> Node | None:

@@ -16,13 +16,16 @@ from pydantic_core import (
 
 from . import codec
 from ._encode import first_infinite, first_without_form, jsonable
-from ._loose import Checked, Loose, Rendered, is_constrained
+from ._loose import Checked, Loose, Rendered, is_constrained, is_finite
 from ._publish import output_schema
+from ._quick import quick, too_large
 from ._schema import Node, Types, types_of, whole
 from ._shapes import is_table
 from ._signature import SignaturePlan
 from ._words import Problem, output_subject, problems_of
 from .errors import AgentError
+
+__all__ = ["OutputRenderer", "invalid_output", "output_renderer", "too_large"]
 
 _RETURN = "return"
 
@@ -33,31 +36,13 @@ class OutputRenderer:
 
     Attributes:
         schema: JSON Schema.
-        render: A value → JSON, whatever its size.
-        promised: A value that `render` took → the same, in the shape that the return type promises.
+        limited: A number of bytes → the function of `CompiledTool.render`, which refuses more.
+        promised: A value that was rendered → the same, in the shape that the return type promises.
     """
 
     schema: Mapping[str, Any]
-    render: Callable[[Any], bytes]
+    limited: Callable[[int], Callable[[Any], bytes]]
     promised: Callable[[Any], Any]
-
-    def limited(self, limit: int) -> Callable[[Any], bytes]:
-        """The function of `CompiledTool.render`, which refuses more than `limit` bytes."""
-        plain = self.render
-
-        def render(value: Any) -> bytes:
-            data = plain(value)
-            if len(data) > limit:
-                raise too_large(len(data), limit)
-            return data
-
-        return render
-
-
-def too_large(size: int, limit: int) -> AgentError:
-    """``OUTPUT_TOO_LARGE``."""
-    message = f"the tool ran, but its output of {size} bytes is over the limit of {limit} bytes"
-    return AgentError.standard("OUTPUT_TOO_LARGE", message, details={"size_bytes": size, "limit_bytes": limit})
 
 
 def invalid_output(problems: Sequence[Problem]) -> AgentError:
@@ -85,16 +70,8 @@ def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> Output
     serializer = SchemaSerializer(
         whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
     )
-    renderer = _Renderer(serializer.to_json, types)
-    return OutputRenderer(schema, renderer.render, renderer.promised)
-
-
-class _NoScalar:
-    """The scalar type of outputs that are none."""
-
-
-_SCALARS: Mapping[str, type] = {"str": str, "int": int, "bool": bool, "none": type(None)}
-"""By the type of the core schema."""
+    renderer = _Renderer(serializer, types, is_finite=is_finite([root, *definitions]))
+    return OutputRenderer(schema, renderer.limited, renderer.promised)
 
 
 def _plain_type(node: Node) -> type | None:
@@ -112,38 +89,39 @@ def _plain_type(node: Node) -> type | None:
 class _Renderer:
     """Renders at once when it can; asks what is wrong only when something is."""
 
-    def __init__(self, to_json: Callable[..., bytes], types: Types) -> None:
-        self._to_json = to_json
-        self._scalar = _SCALARS.get(types.fields[_RETURN]["schema"]["type"], _NoScalar)
+    def __init__(self, serializer: SchemaSerializer, types: Types, *, is_finite: bool) -> None:
+        self._serializer = serializer
+        self._to_json = serializer.to_json
+        self._is_finite = is_finite
         self._plain = _plain_type(types.resolve(types.fields[_RETURN]["schema"]))
         self._types = types
         self._check = _Validator(Checked(types).all()) if is_constrained(types) else None
         self._diagnosis: _Validator | None = None
         self._convert: _Validator | None = None
 
-    def render(self, value: Any) -> bytes:
-        """A value as JSON.
+    def limited(self, limit: int) -> Callable[[Any], bytes]:
+        """The function that renders, and refuses more than `limit` bytes.
 
-        Raises:
-            AgentError: ``INVALID_OUTPUT``.
+        It raises `AgentError` ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
         """
-        try:
-            # A scalar of exactly the promised type gives no warnings, and the word "error" alone takes pydantic ten times
-            # as long as writing it.
-            if type(value) is self._scalar:
-                data = self._to_json(value)
-            elif self._is_plain(value):
-                data = msgspec.json.encode(value, enc_hook=jsonable)
-                if b"null" not in data:
+        prove = None if self._is_finite and self._check is None else self._proved
+        typed = quick(self._serializer, self._converted, prove, limit)
+        if self._plain is None:
+            return typed
+
+        def plain(value: Any) -> bytes:
+            if self._is_plain(value):
+                data = _as_it_is(value)
+                # With a null in it, there was perhaps a NaN: pydantic tells, at half the speed.
+                if data is not None and len(data) <= limit and b"null" not in data:
                     return data
-                # Perhaps a NaN: pydantic tells, at half the speed.
-                data = self._to_json(value, by_alias=True, warnings="error")
-            else:
-                data = self._to_json(value, by_alias=True, warnings="error")
-        except Exception:  # noqa: BLE001 - serialisers and properties of the tool's author run in there
-            return self._converted(value)
-        # A scalar is no float, and in a long text both words take longer to look for than it takes to write.
-        if type(value) is not self._scalar and (b"NaN" in data or b"Infinity" in data):
+            return typed(value)
+
+        return plain
+
+    def _proved(self, value: Any, data: bytes) -> bytes:
+        """`data`, if what it was made of has the right values as well as the right types."""
+        if self._may_be_infinite(data):
             return self._finite(value, data)
         if self._check is not None:
             problems = self._check(value)
@@ -151,13 +129,17 @@ class _Renderer:
                 raise invalid_output(problems)
         return data
 
+    def _may_be_infinite(self, data: bytes) -> bool:
+        # One letter is found ten times as fast as a word, and many outputs have neither.
+        return not self._is_finite and ((b"N" in data and b"NaN" in data) or (b"I" in data and b"Infinity" in data))
+
     def promised(self, value: Any) -> Any:
         """A value that was rendered, in the shape that the type promises: a model, if the tool returned a dict for it."""
         if self._convert is None:
             return value  # nothing of another shape was ever rendered
         try:
             self._to_json(value, by_alias=True, warnings="error")
-        except Exception:  # noqa: BLE001 - see render
+        except Exception:  # noqa: BLE001 - see `quick`
             return self._convert.converted(value)
         return value
 
@@ -197,7 +179,7 @@ class _Renderer:
         cause: Exception | None = None
         try:
             data = self._to_json(converted, by_alias=True, warnings="error")
-        except Exception as problem:  # noqa: BLE001 - see render
+        except Exception as problem:  # noqa: BLE001 - see `quick`
             data, cause = None, problem
         if data is None:
             problems = self._checked(converted)
@@ -208,13 +190,7 @@ class _Renderer:
                 # Nothing is wrong with the data, so code of the tool's author failed: keep what it raised.
                 raise invalid_output([_problem("", "has no JSON form")]) from cause
             raise invalid_output([_problem(*found)])
-        if self._check is not None:
-            problems = self._check(converted)
-            if problems:
-                raise invalid_output(problems)
-        if b"NaN" in data or b"Infinity" in data:
-            return self._finite(converted, data)
-        return data
+        return self._proved(converted, data)
 
 
 class _Validator:
@@ -240,6 +216,14 @@ class _Validator:
     def converted(self, value: Any) -> Any:
         """The value as the type promises it, after a call has found nothing wrong."""
         return self._validate(value, by_alias=True, by_name=True)
+
+
+def _as_it_is(value: Any) -> bytes | None:
+    """A value of no declared type as JSON; None when that needs a closer look."""
+    try:
+        return msgspec.json.encode(value, enc_hook=jsonable)
+    except Exception:  # noqa: BLE001 - properties of the tool's author run in there
+        return None
 
 
 def _problem(path: str, said: str) -> Problem:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -78,6 +78,22 @@ class Rewriter:
         if is_tuple(item):
             return (self.visit(item[0]), *item[1:])
         return self.visit(item) if is_table(item) else item
+
+
+def parts_of(node: Node) -> Iterator[Node]:
+    """The nodes that this one is made of. Its serialiser is not among them."""
+    for key in _ONE:
+        part = node.get(key)
+        if key != "serialization" and is_table(part):
+            yield part
+    for key in _LISTS:
+        part = node.get(key)
+        if is_list(part):
+            yield from filter(is_table, map(arm, part))
+    for key in _TABLES:
+        part = node.get(key)
+        if is_table(part):
+            yield from part.values()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -302,6 +318,7 @@ __all__ = [
     "UnusableType",
     "arm",
     "object_of",
+    "parts_of",
     "says_extra",
     "types_of",
     "whole",

@@ -8,6 +8,7 @@ import datetime as dt
 import enum
 import json
 import typing
+import warnings
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -18,7 +19,7 @@ import pytest
 import typing_extensions
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, RootModel, computed_field, field_validator
+from pydantic import BaseModel, Field, PlainSerializer, RootModel, computed_field, field_validator
 
 from carmy_engine.errors import AgentError
 
@@ -206,6 +207,94 @@ for _ in range(100_000):
 def test_refused(give: Giver, annotation: Any, value: Any, words: str) -> None:
     """What does not fit the schema is INVALID_OUTPUT, naming the path: no crash, no repr, no silent null."""
     assert words in give.refused(annotation, value)
+
+
+class Named(BaseModel):
+    """Its fields have names that mean something in the schemas of types."""
+
+    type: Annotated[int, Field(ge=1)] = 1
+    default: Annotated[int, Field(ge=1)] = 1
+    serialization: Annotated[int, Field(ge=1)] = 1
+    metadata: float = 1.0
+
+
+class Open(BaseModel, extra="allow"):
+    """Takes what it does not know."""
+
+
+class Base(BaseModel, polymorphic_serialization=True):
+    """What inherits from it is written with what it adds."""
+
+
+class Measured(Base, ser_json_inf_nan="constants"):
+    metre: float
+
+
+class Computed(BaseModel):
+    side: int
+
+    @computed_field
+    def half(self) -> float:
+        return self.side * NAN
+
+
+class Written(BaseModel):
+    share: Annotated[int, PlainSerializer(lambda share: share * NAN, return_type=float)]
+
+
+class Level(enum.Enum):
+    LOST = NAN
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "words"),
+    [
+        (Named, Named.model_construct(type=0), "'type' in the output must be at least 1"),
+        (Named, Named.model_construct(default=0), "'default' in the output must be at least 1"),
+        (Named, Named.model_construct(serialization=0), "'serialization' in the output must be at least 1"),
+        (Named, Named(metadata=NAN), "'metadata' in the output must be a finite number"),
+        (Open, Open(more=NAN), "must be a finite number"),  # type: ignore[call-arg]
+        (Base, Measured(metre=NAN), "must be a finite number"),
+        (Computed, Computed(side=1), "must be a finite number"),
+        (Written, Written(share=1), "must be a finite number"),
+        (Level, Level.LOST, "must be a finite number"),
+        (RootModel[dict[str, tuple[int, float]]], RootModel({"a": (1, NAN)}), "must be a finite number"),
+        (list[int | float], [1, NAN], "must be an integer or a number"),
+    ],
+)
+def test_values_that_only_a_close_look_finds(give: Giver, annotation: Any, value: Any, words: str) -> None:
+    """Wherever a type may hide a number that JSON lacks, or a constraint, the output is looked at."""
+    assert words in give.refused(annotation, value)
+
+
+def test_a_refusal_says_nothing_of_how_it_was_found() -> None:
+    """An output that is refused leaves neither pydantic's error nor the trick that found it in the traceback."""
+    with pytest.raises(AgentError) as caught:
+        giving_tool(Line).render(Line.model_construct(sku=3))
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_no_filter_lets_a_wrong_output_pass(give: Giver) -> None:
+    """What a host does with Python's warnings changes nothing: a wrong output is refused, and nobody is warned of it."""
+    for action in ("ignore", "always", "error"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            assert "'[0].sku' in the output must be a string" in give.refused(list[Line], [Line.model_construct(sku=3)])
+        assert caught == []
+
+
+def test_a_warning_of_the_author_stays_a_warning(give: Giver) -> None:
+    """A computed field that warns whoever reads it is written all the same."""
+
+    class Old(BaseModel):
+        @computed_field
+        def area(self) -> int:
+            warnings.warn("use size", DeprecationWarning, stacklevel=2)
+            return 4
+
+    with pytest.warns(DeprecationWarning, match="use size"):
+        assert give(Old, Old()) == b'{"area":4}'
 
 
 @pytest.mark.parametrize(
