@@ -31,7 +31,7 @@ from ._reservations import STORE_SECONDS, Reservations
 from ._result import ExecutionResult
 from ._settings import Settings
 from ._sinks import MemorySink, Sinks
-from ._stream import open_stream
+from ._stream import EventBuffer, StreamListener, open_stream
 from ._threads import Threads
 from ._watchdog import Watchdog
 from .abc import Authenticator, Confirm, IdempotencyStore, Policy, Sink
@@ -84,6 +84,10 @@ class BoundEngine(LocalCalls):
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`."""
         pipeline = self._opened()
         return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
+
+    def execute_into(self, events: EventBuffer, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
+        """`execute`, whose events go into a buffer. A task for each reader is what `stream` costs beyond that."""
+        return self._opened().run(request, self._caller, StreamListener(events))
 
     async def catalog(self) -> Catalog:
         """The tools that this caller may use: what is listed and what can be called follow one rule."""

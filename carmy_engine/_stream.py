@@ -31,12 +31,15 @@ MAX_PENDING_BYTES = 256 * 1024
 """Of partial results waiting for the reader of one stream. A tool that sends more waits, within its deadline."""
 
 
-class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
-    """The reader's end. Reports merge into the newest while nobody reads; everything else is kept.
+class EventBuffer:
+    """The events of one execution, until somebody takes them. Who takes them makes a subclass, and is told of news there.
 
-    So the buffer holds at most six lifecycle events, one report between any two other events, and partial results up to
-    `MAX_PENDING_BYTES` (one larger part is let through alone).
+    Reports merge into the newest while nobody takes them; everything else is kept. So it holds at most six lifecycle events,
+    one report between any two other events, and partial results up to `MAX_PENDING_BYTES` (one larger part is let through
+    alone).
     """
+
+    __slots__ = ("_closed", "_drained", "_events", "_finished", "_pending_bytes", "_seq")
 
     def __init__(self) -> None:
         self._events: deque[ExecutionEvent] | None = None  # an idle stream keeps no buffer either
@@ -44,42 +47,30 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
         self._pending_bytes = 0
         self._finished = False
         self._closed = False
-        self._readable = trio.Event()
         self._drained: trio.Event | None = None
 
-    async def receive(self) -> ExecutionEvent:
-        """Wait for the next event.
+    def has_news(self) -> None:
+        """There is something to take now, or never will be again. Called in the trio thread; must not raise, or take."""
+        raise NotImplementedError
 
-        Raises:
-            trio.EndOfChannel: After ``execution.completed``.
-            trio.ClosedResourceError: The channel was closed.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._events:
-            if self._closed:
-                raise trio.ClosedResourceError
-            if self._finished:
-                raise trio.EndOfChannel
-            self._events = None
-            self._readable = trio.Event()
-            await self._readable.wait()
+    def take(self) -> ExecutionEvent | None:
+        """The next event; None when there is none now."""
+        if not self._events:
+            return None
         event = self._events.popleft()
+        if not self._events:
+            self._events = None
         if isinstance(event, ToolProgress) and event.partial_json is not None:
             self._pending_bytes -= len(event.partial_json)
             self._wake_writers()
         return event
-
-    async def aclose(self) -> None:
-        """Stop reading. The execution is cancelled when the block of `stream` is left, not here."""
-        self.close()
-        await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
         """Nobody reads any more: keep nothing, and hold up nobody who still has something to say."""
         self._closed = True
         self._events = None
         self._pending_bytes = 0
-        self._readable.set()
+        self.has_news()
         self._wake_writers()
 
     def put(self, event: type[ExecutionEvent], execution: Execution, **fields: Any) -> None:
@@ -121,7 +112,7 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
         if self._events is None:
             self._events = deque()
         self._events.append(event)
-        self._readable.set()
+        self.has_news()
 
     def _wake_writers(self) -> None:
         """There may be room, or there is nobody who needs it any more."""
@@ -133,10 +124,49 @@ class EventStream(trio.abc.ReceiveChannel[ExecutionEvent]):
         return self._pending_bytes > 0 and self._pending_bytes + more > MAX_PENDING_BYTES
 
 
+class EventStream(EventBuffer, trio.abc.ReceiveChannel[ExecutionEvent]):
+    """The reader's end of a channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._readable: trio.Event | None = None  # while the reader waits
+
+    async def receive(self) -> ExecutionEvent:
+        """Wait for the next event.
+
+        Raises:
+            trio.EndOfChannel: After ``execution.completed``.
+            trio.ClosedResourceError: The channel was closed.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while (event := self.take()) is None:
+            if self._closed:
+                raise trio.ClosedResourceError
+            if self._finished:
+                raise trio.EndOfChannel
+            if self._readable is None:
+                self._readable = trio.Event()
+            await self._readable.wait()
+        return event
+
+    async def aclose(self) -> None:
+        """Stop reading. The execution is cancelled when the block of `stream` is left, not here."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def has_news(self) -> None:
+        """See `EventBuffer`: wake the reader."""
+        if self._readable is not None:
+            self._readable.set()
+            self._readable = None
+
+
 class StreamListener:
     """Turns what the pipeline tells into events."""
 
-    def __init__(self, stream: EventStream) -> None:
+    __slots__ = ("_has_begun", "_stream", "_thread", "_token")
+
+    def __init__(self, stream: EventBuffer) -> None:
         self._stream = stream
         self._thread = threading.get_ident()
         self._token = trio.lowlevel.current_trio_token()
@@ -190,7 +220,7 @@ class StreamProgress(Progress):
 
     def __init__(
         self,
-        stream: EventStream,
+        stream: EventBuffer,
         execution: Execution,
         thread: int,
         token: trio.lowlevel.TrioToken,

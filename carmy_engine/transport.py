@@ -3,7 +3,8 @@
 What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
 
 - Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
-- Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `unknown_tool`, `parse_address` and its kinds of address,
+- Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `EventBuffer` for events
+  that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
   `descendants` for processes that end.
 - Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
   `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
@@ -26,11 +27,13 @@ from ._near import not_known, unknown_tool
 from ._output import invalid_output
 from ._output import too_large as output_too_large
 from ._scope import QuickScope
+from ._stream import EventBuffer
 from ._words import invalid_arguments, output_subject
 
 __all__ = [
     "DEFAULT_MAX_OUTPUT_BYTES",
     "Address",
+    "EventBuffer",
     "InheritedAddress",
     "OnRunning",
     "QuickScope",

@@ -15,7 +15,7 @@ from ._accept import content_type_problem, wants_events
 from ._body import body_at_hand, read_body
 from ._errors import STATUS_OF_CATEGORY, retry_after
 from ._message import JSON_TYPE, NO_STORE, Answer, Disconnected, HeaderList, Request, RequestHead, Response
-from ._sse import event_response
+from ._sse import EventResponse
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ async def execute(request: Request, engine: BoundEngine, body_seconds: float) ->
         body = await read_body(request, body_seconds)
     wanted = parse(body, () if plain else request.every(b"idempotency-key"))
     if not plain and wants_events(request.every(b"accept")):
-        return event_response(request, engine, wanted)
+        return EventResponse(request, engine, wanted)
     if request.watch():
         try:
             return json_response(await engine.execute(wanted))

@@ -31,7 +31,9 @@ from ._native_head import Head
 from ._native_keeper import Keeper
 from ._native_request import NativeRequest
 from ._native_socket import READ_BYTES, linger, send_all
+from ._native_teller import Outlet
 from ._render import whole
+from ._sse import EventResponse
 
 log = logging.getLogger("carmy_http")
 
@@ -71,10 +73,11 @@ class NativeConnection:
         reserved: It is beyond the limit of connections, and there for health only.
 
     Attributes:
-        step: See `Kept`; so are the next three.
+        step: See `Kept`; so are the next four.
         limit: …
         seen_step: …
         seen_at: …
+        still: …
         peer: The client's address, None where there is none.
     """
 
@@ -112,6 +115,7 @@ class NativeConnection:
         self.limit = self._header_seconds
         self.seen_step = -1
         self.seen_at = 0.0
+        self.still = False
 
     async def run(self) -> None:
         """Serve the connection to its end. Never raises anything but cancellation and the like.
@@ -178,11 +182,12 @@ class NativeConnection:
         # The rest of a body that nobody has waited for will not be read.
         ends = not head.keep_alive or not request.is_read or self._reserved or self._around.is_draining()
         if isinstance(answer, Response):
-            data = whole(answer, with_body=head.method != "HEAD", ends=ends)
-            done = self._hold(data) or await self._send(data)
+            data: bytes | None = whole(answer, with_body=head.method != "HEAD", ends=ends)
+        elif isinstance(answer, EventResponse):
+            data = await self._outlet(stream_head(answer, head, ends=ends), head).follow(answer)
         else:
-            done = await self._stream(answer, head, ends=ends)
-        if not done:
+            data = await self._stream(answer, head, ends=ends)
+        if data is None or not (self._hold(data) or await self._send(data)):
             return False
         if ends or self._around.is_draining():
             return True
@@ -248,8 +253,8 @@ class NativeConnection:
         """Something new begins, and may go on for so long."""
         self.limit = seconds
         self.step += 1
-        if self._keeper.rests:
-            self._keeper.wake()
+        if self.still:
+            self._keeper.wake(self)
 
     async def next_chunk(self, body: Body) -> bytes:
         """The next piece of the present request's body; empty at its end.
@@ -292,8 +297,8 @@ class NativeConnection:
 
     # Answers
 
-    async def _stream(self, answer: StreamResponse, head: Head, *, ends: bool) -> bool:
-        """Write an answer while it is made. False when it broke off.
+    async def _stream(self, answer: StreamResponse, head: Head, *, ends: bool) -> bytes | None:
+        """Write an answer while it is made. Returns what is still to be sent, None when it broke off.
 
         The head waits for the first piece, which follows at once, so that both are one packet.
         """
@@ -312,14 +317,17 @@ class NativeConnection:
         try:
             await answer.run(send)
         except Disconnected:
-            return False
+            return None
         except Exception:
             # The boundary of one call. The head is out, so the body just ends, without its last event and without a
             # proper end, which is how a client can tell.
             log.exception("a stream broke off")
-            return False
+            return None
         held = b"" if begun else stream_head(answer, head, ends=ends)
-        return await self._send(held + b"0\r\n\r\n" if not head.is_old else held)
+        return held + b"0\r\n\r\n" if not head.is_old else held
+
+    def _outlet(self, before: bytes, head: Head) -> Outlet:
+        return Outlet(self._around.teller, self._socket, before, chunked=not head.is_old, gone=self._gone)
 
     # The client's end
 

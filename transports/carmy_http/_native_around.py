@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from ._native_head import Head
+from ._native_teller import Teller
 
 
 class Surroundings(Protocol):
-    """The server of a connection."""
+    """The server of a connection.
+
+    Attributes:
+        teller: Tells what happens to those who follow a call.
+    """
+
+    teller: Teller
 
     def read(self, raw: bytes) -> Head:
         """Read a complete head, blank line included.

@@ -20,6 +20,7 @@ from ._native_head import Head, read_head
 from ._native_keeper import Keeper
 from ._native_parked import ParkedConnection
 from ._native_pump import Pump
+from ._native_teller import Teller
 
 MAX_KNOWN_HEADS = 1024
 """Heads whose reading is remembered: of some dozens of clients, with bodies of some dozens of lengths."""
@@ -35,10 +36,14 @@ class NativeConnector:
         engine: An open engine.
         endpoints: Its endpoints.
         always: Headers of the answers that the endpoints do not see, to what is no request.
+
+    Attributes:
+        teller: See `Surroundings`.
     """
 
     def __init__(self, engine: Engine, endpoints: Endpoints, always: HeaderList = ()) -> None:
         self._endpoints = endpoints
+        self.teller = Teller()
         self._keeper = Keeper()
         self._pump: Pump | None = Pump() if sys.platform == "linux" else None
         self._is_draining = engine.stopping.is_set
@@ -99,6 +104,7 @@ class NativeConnector:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._keeper.run)
+                await nursery.start(self.teller.run)
                 if self._pump is not None:
                     await nursery.start(self._pump.run)
                 yield

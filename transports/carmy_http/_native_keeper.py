@@ -1,7 +1,8 @@
 """One task that looks after all connections of the native front end, so that none needs a timer or a task of its own.
 
 A connection only says that something new has begun, and how long that may go on; nobody looks at a clock for it. Going round, the
-keeper sees which have not moved since it was there last. Most requests have come and gone between two rounds.
+keeper sees which have not moved since it was there last. Most requests have come and gone between two rounds. Those that do not move
+are left in peace until the first of them is due, so that thousands that wait cost the others nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ class Kept(Protocol):
         limit: How long that may go on without another step, in seconds.
         seen_step: The keeper's: `step` as of the last round.
         seen_at: The keeper's: when it saw it first, in trio's time.
+        still: The keeper's: it has not moved for a round. Who begins something then calls `Keeper.wake`.
     """
 
     step: int
     limit: float
     seen_step: int
     seen_at: float
+    still: bool
 
     def attend(self) -> None:
         """It has gone on for too long. Sets another limit."""
@@ -37,17 +40,16 @@ class Kept(Protocol):
 
 
 class Keeper:
-    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after.
-
-    Attributes:
-        rests: Nothing has begun lately. Who begins something calls `wake`.
-    """
+    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after."""
 
     def __init__(self) -> None:
         self._kept: set[Kept] = set()
+        self._moving: set[Kept] = set()
+        """Those that are not still."""
+        self._due = math.inf
+        """When the first of the still ones is, at the earliest; in trio's time."""
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
-        self.rests = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -55,17 +57,19 @@ class Keeper:
     def add(self, kept: Kept) -> None:
         """Look after it, until `discard`."""
         self._kept.add(kept)
-        self.wake()
+        self.wake(kept)
 
     def discard(self, kept: Kept) -> None:
         """Stop looking after it."""
         self._kept.discard(kept)
+        self._moving.discard(kept)
 
-    def wake(self) -> None:
+    def wake(self, kept: Kept) -> None:
         """Something with a limit has begun."""
-        if self.rests:
-            self.rests = False
+        kept.still = False
+        if not self._moving:
             self._scope.deadline = trio.current_time() + PAUSE_SECONDS
+        self._moving.add(kept)
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a task that helps a connection; it must end with it."""
@@ -76,26 +80,26 @@ class Keeper:
         """Look after all, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
-            pause = PAUSE_SECONDS
             while True:
+                pause = PAUSE_SECONDS if self._moving else max(self._due - trio.current_time(), PAUSE_SECONDS)
                 with trio.CancelScope(relative_deadline=pause) as self._scope:
                     await trio.sleep_forever()
                 await trio.lowlevel.checkpoint()
-                pause = max(self._go_round(), PAUSE_SECONDS)
+                self._go_round()
 
-    def _go_round(self) -> float:
-        """Returns when to go the next time, in seconds."""
+    def _go_round(self) -> None:
         now = trio.current_time()
-        self.rests = True
-        wait = math.inf
-        for kept in list(self._kept):
+        round_ = [*self._moving]
+        if self._due <= now:
+            round_ = [*self._kept]
+            self._due = math.inf
+        for kept in round_:
             if kept.step != kept.seen_step:
                 kept.seen_step = kept.step
                 kept.seen_at = now
-                self.rests = False
-            left = kept.seen_at + kept.limit - now
-            if left <= 0:
+                continue
+            kept.still = True
+            self._moving.discard(kept)
+            if kept.seen_at + kept.limit <= now:
                 kept.attend()
-                left = kept.limit
-            wait = min(wait, left)
-        return wait if self.rests else 0.0
+            self._due = min(self._due, kept.seen_at + kept.limit)

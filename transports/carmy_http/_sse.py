@@ -6,6 +6,7 @@ import trio
 
 from carmy_engine import BoundEngine, ExecutionEvent, ExecutionRequest
 from carmy_engine.codec import event_body
+from carmy_engine.transport import EventBuffer
 
 from ._message import HeaderList, Request, SendChunk, StreamResponse
 
@@ -22,14 +23,34 @@ EVENT_STREAM: HeaderList = (
 )
 
 
-def event_response(request: Request, engine: BoundEngine, wanted: ExecutionRequest) -> StreamResponse:
-    """The answer that runs `wanted` and tells about it. Its status is 200 whatever the outcome."""
+class EventResponse(StreamResponse):
+    """The answer that runs a request and tells about it. Its status is 200 whatever the outcome.
 
-    async def run(send: SendChunk) -> None:
-        async with request.cancelled_when_gone(), engine.stream(wanted) as events:
+    Args:
+        request: Whom to tell.
+        engine: As the caller may use it.
+        wanted: What is asked for.
+    """
+
+    __slots__ = ("_engine", "_request", "_wanted")
+
+    def __init__(self, request: Request, engine: BoundEngine, wanted: ExecutionRequest) -> None:
+        super().__init__(200, EVENT_STREAM, self._run)
+        self._request = request
+        self._engine = engine
+        self._wanted = wanted
+
+    async def _run(self, send: SendChunk) -> None:
+        async with self._request.cancelled_when_gone(), self._engine.stream(self._wanted) as events:
             await _forward(events, send)
 
-    return StreamResponse(200, EVENT_STREAM, run)
+    async def execute_into(self, events: EventBuffer) -> None:
+        """Instead of `run`, for a front end that watches its clients and writes what is in the buffer: run the request."""
+        self._request.watch()
+        try:
+            await self._engine.execute_into(events, self._wanted)
+        finally:
+            self._request.unwatch()
 
 
 async def _forward(events: trio.abc.ReceiveChannel[ExecutionEvent], send: SendChunk) -> None:

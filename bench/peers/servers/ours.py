@@ -9,7 +9,7 @@ import pydantic
 import trio
 
 from bench.peers.servers.catalog import PRODUCTS
-from carmy_engine import AgentContext, App, tool
+from carmy_engine import AgentContext, App, Settings, tool
 
 
 class Product(pydantic.BaseModel):
@@ -46,6 +46,10 @@ async def wait(ctx: AgentContext) -> str:
     return ""
 
 
+MAX_EXECUTIONS = 2000
+"""Room for other calls beside a thousand open streams."""
+
+
 def named(name: str) -> Any:
     """The search under another name."""
 
@@ -58,7 +62,7 @@ def named(name: str) -> Any:
 
 
 def main(way: str, port: str = "0", tools: str = "3") -> None:
-    app = App("bench").add(search, echo, wait)
+    app = App("bench", settings=Settings(max_executions=MAX_EXECUTIONS)).add(search, echo, wait)
     for number in range(int(tools) - 3):
         app.add(named(f"search_{number}"))
     address = ["--address", f"127.0.0.1:{port}"]
