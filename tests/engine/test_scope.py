@@ -103,6 +103,54 @@ async def test_a_cancel_from_further_out_goes_through(is_known: bool) -> None:
 
 
 @BOTH_WAYS
+async def test_a_cancel_in_the_same_step_is_seen(is_known: bool) -> None:
+    """What is cancelled from further out before anything was waited for is cut off where it asks, nested or not."""
+    with trio.CancelScope() as outer:
+        with QuickScope(is_known=is_known), QuickScope(is_known=is_known):
+            outer.cancel()
+            assert trio.current_effective_deadline() == -math.inf
+            await trio.lowlevel.checkpoint_if_cancelled()
+        pytest.fail("went on")
+    assert outer.cancelled_caught
+
+
+@BOTH_WAYS
+async def test_a_shield_holds(is_known: bool) -> None:
+    """In a scope that was made a shield, the tasks of its nurseries too are sheltered from a cancel further out."""
+    done: list[str] = []
+
+    async def work() -> None:
+        await trio.lowlevel.checkpoint()
+        done.append("work")
+
+    with trio.CancelScope() as outer:
+        with QuickScope(is_known=is_known) as scope:
+            scope.shield = True
+            outer.cancel()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(work)
+        assert done == ["work"]
+        await trio.lowlevel.checkpoint()
+    assert outer.cancelled_caught
+
+
+@BOTH_WAYS
+async def test_a_task_that_is_started_in_it_moves_out(is_known: bool) -> None:
+    """A task that says ``started`` while it is inside is cancelled with the nursery that took it over."""
+
+    async def work(task_status: trio.TaskStatus[None]) -> None:
+        with QuickScope(is_known=is_known):
+            task_status.started()
+            await trio.sleep_forever()
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(work)
+            nursery.cancel_scope.cancel()
+        assert nursery.cancel_scope.cancelled_caught
+
+
+@BOTH_WAYS
 async def test_scopes_that_are_left_out_of_order(is_known: bool) -> None:
     """Trio still tells when an inner scope outlives the block."""
     inner = trio.CancelScope()
