@@ -12,7 +12,7 @@ from . import _discovery, _execute, _executions, _health
 from ._body import read_body
 from ._errors import Refusal, error_response, fault_response
 from ._guard import SECURITY_HEADERS, Guard
-from ._message import NO_STORE, Answer, Disconnected, HeaderList, PlainCall, Request, RequestHead, Response
+from ._message import NO_STORE, Answer, Disconnected, Headers, PlainCall, Request, RequestHead, Response
 from ._mounted import NO_MOUNTS, AsgiApplication, MountedResponse
 
 Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
@@ -132,7 +132,7 @@ class Endpoints:
         self.name = settings.name
         self.body_seconds = settings.http.body_timeout_secs
         self._guard = Guard(engine)
-        self._always: HeaderList = SECURITY_HEADERS if settings.http.security_headers else ()
+        self._always: Headers = SECURITY_HEADERS if settings.http.security_headers else ()
 
     def plain_call(self, request: RequestHead) -> PlainCall | None:
         """What the head decides of the plainest call; None when it is not so plain, or no call, or will be refused.
@@ -158,7 +158,7 @@ class Endpoints:
             Disconnected: The client has gone; nothing is left to do for it.
             trio.Cancelled: The front end is closing. The execution is cancelled with it.
         """
-        extra: HeaderList = ()
+        extra: Headers = ()
         answer: Answer
         try:
             if (plain := request.plain) is not None:
@@ -180,10 +180,8 @@ class Endpoints:
             # The boundary of one call: an authenticator of the host, or a fault of ours, must cost one answer and
             # not the connection's other requests.
             answer = fault_response(f"{request.method} {request.path!r} failed", fault)
-        if extra:
-            answer.headers.extend(extra)
-        if self._always:
-            answer.headers.extend(self._always)
+        if added := extra + self._always:
+            answer.headers += added
         return answer
 
     async def _dispatch(self, request: Request) -> Answer:

@@ -6,7 +6,7 @@ from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_wire.serving import Access
 
 from ._errors import Refusal
-from ._message import NO_STORE, HeaderList, Request, RequestHead, Response
+from ._message import NO_STORE, Headers, Request, RequestHead, Response
 
 PREFLIGHT_SECONDS = 600
 """How long a browser may remember that a cross-origin request is allowed."""
@@ -16,7 +16,7 @@ _EXPOSED = (
     b"access-control-expose-headers",
     b"ETag, Retry-After, Idempotent-Replayed, WWW-Authenticate, Allow, Mcp-Session-Id",
 )
-_PREFLIGHT: HeaderList = (
+_PREFLIGHT: Headers = (
     NO_STORE,
     (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS"),
     (
@@ -29,7 +29,7 @@ _PREFLIGHT: HeaderList = (
     (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
 )
 
-SECURITY_HEADERS: HeaderList = (
+SECURITY_HEADERS: Headers = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -62,7 +62,7 @@ class Guard:
         else:
             self._access.check_host(host, request.authority)
 
-    def check_origin(self, request: RequestHead) -> HeaderList:
+    def check_origin(self, request: RequestHead) -> Headers:
         """Refuse browsers on pages that are not listed; return the headers that let listed ones read the answer.
 
         Raises:

@@ -16,12 +16,14 @@ import trio
 from carmy_engine import BoundEngine
 
 HeaderList: TypeAlias = Sequence[tuple[bytes, bytes]]
+Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 SendChunk: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 JSON_TYPE = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
 
-_WITHOUT_LENGTH = frozenset({204, 304})
+WITHOUT_LENGTH = frozenset({204, 304})
+"""Statuses of answers whose length is not told (RFC 9110, 8.6)."""
 
 
 def split_path(path: str) -> tuple[str, bytes | None]:
@@ -42,7 +44,7 @@ class PlainCall(NamedTuple):
     """
 
     engine: BoundEngine
-    extra: HeaderList
+    extra: Headers
 
 
 class Disconnected(Exception):  # noqa: N818 - a signal, like trio.EndOfChannel
@@ -59,9 +61,10 @@ class RequestHead:
         headers: In order; names in lower case.
         peer: The client's address, None where there is none.
         authority: From a target in absolute form (``GET http://host/path``), None otherwise.
+        plain: What `Endpoints.plain_call` found of it, None where nobody has asked.
     """
 
-    __slots__ = ("_first", "authority", "headers", "method", "path", "peer", "root")
+    __slots__ = ("_first", "authority", "headers", "method", "path", "peer", "plain", "root")
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class RequestHead:
         self.headers = headers
         self.peer = peer
         self.authority = authority
+        self.plain: PlainCall | None = None
         self._first: Mapping[bytes, bytes] = dict(reversed(headers))
 
     def first(self, name: bytes) -> bytes | None:
@@ -94,11 +98,6 @@ class Request(RequestHead, abc.ABC):
     """One request, its head complete and its body still on the way."""
 
     __slots__ = ()
-
-    @property
-    def plain(self) -> PlainCall | None:
-        """What `Endpoints.plain_call` found of this head, None where nobody has asked."""
-        return None
 
     def body_at_hand(self) -> bytes | None:
         """The whole body, if it is here already and nothing of it has been taken: most are, and need no time limit."""
@@ -144,16 +143,13 @@ class Response:
     def __init__(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"") -> None:
         self.status = status
         self.body = body
-        self.headers = [*headers]
-
-    @property
-    def has_length(self) -> bool:
-        """Its length is told (RFC 9110, 8.6)."""
-        return self.status not in _WITHOUT_LENGTH
+        self.headers: Headers = tuple(headers)
 
     def all_headers(self) -> HeaderList:
         """The headers, that of its length included."""
-        return [*self.headers, (b"content-length", b"%d" % len(self.body))] if self.has_length else self.headers
+        if self.status in WITHOUT_LENGTH:
+            return self.headers
+        return [*self.headers, (b"content-length", b"%d" % len(self.body))]
 
 
 class StreamResponse:
@@ -175,7 +171,7 @@ class StreamResponse:
         run: Callable[[SendChunk], Awaitable[None]],
     ) -> None:
         self.status = status
-        self.headers = [*headers]
+        self.headers: Headers = tuple(headers)
         self.run = run
 
 

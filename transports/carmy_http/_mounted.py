@@ -99,7 +99,7 @@ class MountedResponse(StreamResponse):
         names: dict[bytes, bytes] = {name.lower(): value for name, value in own}
         if b"cache-control" not in names:
             own.append(NO_STORE)
-        self.headers = [*own, *self.headers]
+        self.headers = (*own, *self.headers)
         return names.get(b"content-type", b"").startswith(b"text/event-stream")
 
     def _receive_once(self) -> Receive:

@@ -10,7 +10,7 @@ import re
 from urllib.parse import unquote
 
 from ._framing import FramingError
-from ._message import HeaderList, PlainCall, RequestHead, split_path
+from ._message import HeaderList, RequestHead, split_path
 
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -25,10 +25,9 @@ class Head(RequestHead):
         keep_alive: The connection may be used again.
         expects_continue: The client waits for "100 Continue" before it sends the body.
         length: Bytes of the body; None when it comes in chunks.
-        plain: See `Request.plain`.
     """
 
-    __slots__ = ("expects_continue", "is_old", "keep_alive", "length", "plain")
+    __slots__ = ("expects_continue", "is_old", "keep_alive", "length")
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class Head(RequestHead):
         self.keep_alive = keep_alive
         self.expects_continue = expects_continue
         self.length = length
-        self.plain: PlainCall | None = None
 
 
 def read_head(head: bytes) -> Head:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from ._message import PlainCall, Request
+from ._message import Request
 from ._native_body import Body
 from ._native_head import Head
 
@@ -74,14 +74,11 @@ class NativeRequest(Request):
         self.headers = head.headers
         self._first = head._first  # noqa: SLF001 - one noun, two classes
         self.authority = head.authority
+        self.plain = head.plain
         self.peer = origin.peer
         self.head = head
         self._origin = origin
         self._body = body
-
-    @property
-    def plain(self) -> PlainCall | None:
-        return self.head.plain
 
     @property
     def is_read(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from ._date import http_date
-from ._message import Response
+from ._message import WITHOUT_LENGTH, Headers, Response
 
 MAX_KNOWN_HEADS = 256
 """Status and headers whose rendering is remembered; answers differ in little but their bodies."""
@@ -19,15 +19,24 @@ def whole(answer: Response, *, with_body: bool, ends: bool) -> bytes:
         with_body: False for HEAD; the length stands.
         ends: The connection closes after it.
     """
-    return b"%b%bdate: %b\r\n%b\r\n%b" % (
-        _head(answer.status, tuple(answer.headers)),
-        b"content-length: %d\r\n" % len(answer.body) if answer.has_length else b"",
-        http_date(),
-        b"connection: close\r\n" if ends else b"",
-        answer.body if with_body else b"",
+    body = answer.body
+    return b"".join(
+        (
+            _head(answer.status, answer.headers, ends),
+            http_date(),
+            _END if answer.status in WITHOUT_LENGTH else b"\r\ncontent-length: %d\r\n\r\n" % len(body),
+            body if with_body else b"",
+        )
     )
 
 
+_END = b"\r\n\r\n"
+
+
 @functools.lru_cache(MAX_KNOWN_HEADS)
-def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    return b"HTTP/1.1 %d \r\n%b" % (status, b"".join([b"%b: %b\r\n" % header for header in headers]))
+def _head(status: int, headers: Headers, ends: bool) -> bytes:
+    """Everything up to the value of the header Date."""
+    lines = [b"HTTP/1.1 %d " % status, *(b"%b: %b" % header for header in headers)]
+    if ends:
+        lines.append(b"connection: close")
+    return b"\r\n".join([*lines, b"date: "])
