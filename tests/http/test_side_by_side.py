@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import socket
 
 import trio
 
@@ -135,6 +136,34 @@ async def test_a_head_that_is_refused_again() -> None:
                 for headers in ({"content-type": JSON, "host": "evil.example"}, {"content-type": "text/plain"}) * 2
             ]
     assert told == ["FORBIDDEN", "INVALID_REQUEST"] * 2
+
+
+async def test_a_client_that_asks_and_does_not_read() -> None:
+    """Once nothing more fits on its way, its answers wait; others are served meanwhile, and it gets each answer when it reads."""
+    calls = 0
+
+    @tool(effect="none", parallel_safe=True, register=False)
+    async def count() -> tuple[int, str]:
+        """Say much, and how often."""
+        nonlocal calls
+        calls += 1
+        return calls, "x" * 10_000
+
+    request = render("POST", "/agent/execute", {"content-type": JSON}, b'{"tool":"count"}')
+    async with serving(count, echo) as server, server.client() as client:
+        with trio.fail_after(LIMIT):
+            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            asked = 0
+            while asked == calls and asked < 2_000:
+                await client.send(request)
+                asked += 1
+                for _ in range(200):
+                    if calls == asked:
+                        break
+                    await trio.lowlevel.checkpoint()
+            assert (await server.call("echo")).status == 200
+            assert [(await client.answer()).json["data"][0] for _ in range(asked)] == [*range(1, asked + 1)]
+            assert (await client.call("echo")).status == 200
 
 
 async def test_requests_behind_a_long_answer() -> None:

@@ -187,9 +187,13 @@ class NativeConnection:
             data = await self._outlet(stream_head(answer, head, ends=ends), head).follow(answer)
         else:
             data = await self._stream(answer, head, ends=ends)
-        if data is None or not (self._hold(data) or await self._send(data)):
+        if data is None:
             return False
-        if ends or self._around.is_draining():
+        if not self._hold(data):
+            if not await self._send(data):
+                return False
+            ends = ends or self._around.is_draining()
+        if ends:
             return True
         self._answer_ends()
         return None

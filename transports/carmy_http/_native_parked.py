@@ -146,10 +146,7 @@ class ParkedConnection(NativeConnection):
             scope.cancel()
 
     def _hold(self, data: bytes) -> bool:
-        if not self._pumped or self._pumped_scope is not None:
-            return False
-        self._pump.hold(self, data)
-        return True
+        return self._pumped and self._pumped_scope is None and self._pump.hold(self, data)
 
     def send_held(self, data: bytes) -> None:
         """See `Parked`. What cannot be sent at once is left to the connection's own task."""

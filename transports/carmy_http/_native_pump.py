@@ -19,8 +19,8 @@ import trio
 MAX_AT_ONCE = 64
 """Connections that are served before other tasks have their turn."""
 
-MAX_HELD_BYTES = 64 * 1024
-"""Of answers that wait for the end of their round. Larger ones leave at once."""
+MAX_HELD_BYTES = 16 * 1024
+"""Of an answer that waits for the end of its round. Larger ones leave at once."""
 
 
 class Parked(Protocol):
@@ -55,7 +55,6 @@ class Pump:
         self._parked: dict[int, Parked] = {}
         self._nursery: trio.Nursery | None = None
         self._held: list[tuple[Parked, bytes]] = []
-        self._held_bytes = 0
 
     def park(self, descriptor: int, parked: Parked) -> None:
         """Serve it from now on; nothing if that is done already.
@@ -72,23 +71,16 @@ class Pump:
         if self._parked.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
-    def hold(self, parked: Parked, data: bytes) -> None:
-        """Have an answer sent at the end of the round, before any task runs again. To be called by a call that has not waited.
+    def hold(self, parked: Parked, data: bytes) -> bool:
+        """Have an answer sent at the end of the round, before any task runs again. False, and nothing is done, if it is too long.
 
-        A client that sleeps is woken by what is sent to it, which costs us as much as the rest of sending. One program that
+        To be called by a call that has not waited. A client that sleeps is woken by what is sent to it, which costs us as much as the rest of sending. One program that
         holds many connections, as proxies and gateways do, is woken once for all the answers of a round.
         """
+        if len(data) > MAX_HELD_BYTES:
+            return False
         self._held.append((parked, data))
-        self._held_bytes += len(data)
-        if self._held_bytes > MAX_HELD_BYTES:
-            self._send_held()
-
-    def _send_held(self) -> None:
-        held = self._held
-        self._held = []
-        self._held_bytes = 0
-        for parked, data in held:
-            parked.send_held(data)
+        return True
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve, until cancelled."""
@@ -128,7 +120,9 @@ class Pump:
                 return Waiting(call, context, trap)
             return None
         finally:
-            self._send_held()
+            for parked, data in self._held:
+                parked.send_held(data)
+            self._held.clear()
 
 
 @types.coroutine
