@@ -46,15 +46,11 @@ class NativeConnector:
         self.teller = Teller()
         self._keeper = Keeper()
         self._pump: Pump | None = Pump() if sys.platform == "linux" else None
-        self._is_draining = engine.stopping.is_set
+        self.is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs
         self._extra = b"".join(b"%b: %b\r\n" % header for header in always)
         self._known = functools.lru_cache(MAX_KNOWN_HEADS)(self._read)
-
-    def is_draining(self) -> bool:
-        """See `Surroundings`."""
-        return self._is_draining()
 
     def is_full(self) -> bool:
         """See `Surroundings`."""
