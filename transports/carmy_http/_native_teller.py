@@ -132,7 +132,7 @@ class Outlet(EventBuffer):
         if not self._closed:
             if not done:
                 self._gone()
-            self._teller.has_told(self)
+            self._teller.notice(self)
 
 
 class Teller:
@@ -156,7 +156,7 @@ class Teller:
         self._told.move_to_end(outlet)
 
     def start(self, outlet: Outlet, write: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that writes for an outlet, and no heartbeats until `has_told`. It must end with its connection."""
+        """Start a task that writes for an outlet. It must end with its connection. It gets no heartbeat meanwhile."""
         assert self._nursery is not None
         self._told.pop(outlet, None)
         self._nursery.start_soon(write)

@@ -1,0 +1,221 @@
+"""Telling the clients of streams on the native front end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from carmy_engine import AgentContext, tool
+from carmy_engine._events import ExecutionStarted, ToolProgress
+from carmy_engine._execution import Caller, Execution
+from carmy_http import _sse
+from carmy_http._native_teller import Outlet, Teller
+from tests.http.test_stream import EVENTS, parse, start
+from tests.http.tools import echo, progress
+from tests.support.http import front_end, serving
+
+QUIET = 6.0
+"""Seconds; longer than `HEARTBEAT_SECONDS` is here, shorter than a write may take."""
+
+
+@pytest.fixture(autouse=True)
+def native() -> Iterator[None]:
+    """The front end of these tests."""
+    token = front_end.set("native")
+    yield
+    front_end.reset(token)
+
+
+class Client:
+    """What a client has been told through an outlet, and whether it was given up."""
+
+    def __init__(self, teller: Teller) -> None:
+        ours, self._theirs = socket.socketpair()
+        for sock in (ours, self._theirs):
+            sock.setblocking(False)
+        self.sock = ours
+        self.given_up = 0
+        self.outlet = Outlet(teller, ours, b"HEAD ", chunked=False, gone=self._give_up)
+        self.execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
+
+    def _give_up(self) -> None:
+        self.given_up += 1
+
+    async def part(self, size: int) -> None:
+        await self.outlet.put_partial(self.execution, b'"%b"' % (b"x" * size))
+
+    async def told(self) -> bytes:
+        """What has come, all that is on its way included."""
+        found = b""
+        while True:
+            await wait_all_tasks_blocked()
+            try:
+                found += self._theirs.recv(1 << 20)
+            except BlockingIOError:
+                return found
+
+    def close(self) -> None:
+        self.sock.close()
+        self._theirs.close()
+
+
+@asynccontextmanager
+async def telling(count: int = 1) -> AsyncIterator[tuple[Teller, list[Client]]]:
+    teller = Teller()
+    clients = [Client(teller) for _ in range(count)]
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(teller.run)
+            yield teller, clients
+            nursery.cancel_scope.cancel()
+    finally:
+        for client in clients:
+            client.close()
+
+
+async def test_a_quick_call_is_told_in_one_packet() -> None:
+    """Head, events and end of a call that waits for nothing leave together."""
+    async with serving(echo) as server, server.client() as client:
+        with trio.fail_after(5):
+            await start_without_head(client)
+            received = await client.stream.receive_some(65536)
+    assert received.startswith(b"HTTP/1.1 200")
+    assert received.endswith(b"\r\n0\r\n\r\n")
+    assert received.count(b"event: ") == 4
+
+
+async def start_without_head(client: Any) -> None:
+    body = b'{"tool":"echo"}'
+    head = (
+        "POST /agent/execute HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    await client.send(head.encode() + body)
+
+
+async def test_each_is_told_of_its_own_silence(monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock) -> None:
+    """A heartbeat comes when nothing has been told for so long, to each client by its own clock."""
+    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
+    async with telling(2) as (_, (one, other)):
+        one.outlet.put(ExecutionStarted, one.execution)
+        other.outlet.put(ExecutionStarted, other.execution)
+        assert (await one.told()).startswith(b"HEAD event: execution.started\n")
+        assert (await other.told()).startswith(b"HEAD event: execution.started\n")
+        mock_clock.jump(3)
+        other.outlet.put(ToolProgress, other.execution, progress=1)
+        assert (await other.told()).startswith(b"event: tool.progress\n")
+        mock_clock.jump(3)
+        assert (await one.told(), await other.told()) == (_sse.HEARTBEAT, b"")
+        mock_clock.jump(3)
+        assert (await one.told(), await other.told()) == (b"", _sse.HEARTBEAT)
+
+
+async def test_nothing_gets_into_a_piece_that_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    """A client that takes a large part slowly gets no heartbeat in its middle, and what happens meanwhile after it."""
+    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
+    async with telling() as (_, (client,)):
+        await client.part(4_000_000)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(QUIET)
+        await client.part(10)
+        client.outlet.put(ToolProgress, client.execution, progress=1)
+        mock_clock.jump(1)
+        data = await client.told()
+        assert client.given_up == 0
+        mock_clock.jump(QUIET)
+        assert await client.told() == _sse.HEARTBEAT
+    assert data.startswith(b"HEAD event: tool.progress\n")
+    events = parse(data.removeprefix(b"HEAD "))
+    assert [len(payload["partial"]) for _, payload, _ in events[:2]] == [4_000_000, 10]
+    assert events[2][1]["progress"] == 1
+    assert [seq for _, _, seq in events] == [0, 1, 2]
+    assert _sse.HEARTBEAT not in data
+
+
+async def test_what_is_taken_is_bounded() -> None:
+    """A tool waits for a client that reads nothing after a bounded number of bytes, and goes on when it reads."""
+    async with telling() as (_, (client,)), trio.open_nursery() as nursery:
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            for _ in range(1000):
+                await client.part(10_000)
+                done += 1
+
+        nursery.start_soon(work)
+        await wait_all_tasks_blocked()
+        assert done < 200
+        data = await client.told()
+        assert done == 1000
+    assert len(parse(data.removeprefix(b"HEAD "))) == 1000
+
+
+async def test_a_client_that_takes_nothing_is_given_up(mock_clock: MockClock) -> None:
+    """A write without progress for its time limit ends the call and the connection."""
+    async with telling() as (_, (client,)):
+        await client.part(4_000_000)
+        await wait_all_tasks_blocked()
+        assert client.given_up == 0
+        mock_clock.jump(11)
+        await wait_all_tasks_blocked()
+        assert client.given_up == 1
+
+
+async def test_nothing_is_written_once_a_call_is_over(monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock) -> None:
+    """A call that has ended gets no heartbeat, and a socket that has been closed under its writer is no fault."""
+    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
+    async with telling(2) as (teller, (one, other)):
+        one.outlet.put(ExecutionStarted, one.execution)
+        await one.told()
+        one.outlet.close()
+        teller.forget(one.outlet)
+        await other.part(4_000_000)
+        await wait_all_tasks_blocked()
+        trio.lowlevel.notify_closing(other.sock)
+        other.sock.close()
+        mock_clock.jump(QUIET)
+        assert await one.told() == b""
+        assert (one.given_up, other.given_up) == (0, 1)
+
+
+async def test_a_report_that_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream whose event cannot be written breaks off without a proper end; all others go on."""
+    going_on = trio.Event()
+
+    @tool(effect="none", parallel_safe=True, register=False)
+    async def odd(ctx: AgentContext) -> None:
+        """Report half a character."""
+        await wait_all_tasks_blocked()
+        ctx.progress.report(1, message="\ud800")
+        await trio.sleep_forever()
+
+    @tool(effect="none", parallel_safe=True, register=False)
+    async def waits() -> str:
+        """Wait to be told."""
+        await going_on.wait()
+        return "told"
+
+    async with serving(odd, waits, progress) as server, server.client() as one, server.client() as other:
+        with trio.fail_after(10):
+            await start(one, "waits")
+            await start(other, "odd")
+            received = other.buffer
+            while data := await other.stream.receive_some(65536):
+                received += data
+            assert b"0\r\n\r\n" not in received
+            going_on.set()
+            body = b"".join([chunk async for chunk in one.chunks()])
+            assert parse(body)[-1][1]["data"] == "told"
+            assert (await server.call("progress", EVENTS, arguments={"count": 2})).status == 200
+            await server.engine.wait_idle()
+        assert {record.tool: record.cause for record in server.engine.audit.newest()}["odd"] == "disconnect"
+    assert "a stream broke off" in caplog.text
