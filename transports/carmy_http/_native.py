@@ -23,8 +23,8 @@ from . import _connection
 from ._connection import MAX_PIPELINED_BYTES
 from ._endpoints import Endpoints, route_of
 from ._framing import END_OF_HEAD, FramingError, check_incomplete_head
-from ._message import Answer, Disconnected, Response, StreamResponse
-from ._native_answer import no_room, refusal, stream_head
+from ._message import Answer, Disconnected, Response
+from ._native_answer import no_room, refusal, stream_head, write_stream
 from ._native_around import Surroundings
 from ._native_body import Body
 from ._native_head import Head
@@ -186,7 +186,7 @@ class NativeConnection:
         elif isinstance(answer, EventResponse):
             data = await self._outlet(stream_head(answer, head, ends=ends), head).follow(answer)
         else:
-            data = await self._stream(answer, head, ends=ends)
+            data = await write_stream(answer, head, self._send_piece, ends=ends)
         if data is None:
             return False
         if not self._hold(data):
@@ -299,36 +299,10 @@ class NativeConnection:
     async def _send(self, data: bytes) -> bool:
         return await send_all(self._socket, data)
 
-    # Answers
-
-    async def _stream(self, answer: StreamResponse, head: Head, *, ends: bool) -> bytes | None:
-        """Write an answer while it is made. Returns what is still to be sent, None when it broke off.
-
-        The head waits for the first piece, which follows at once, so that both are one packet.
-        """
-        begun = False
-        form = b"%b%x\r\n%b\r\n" if not head.is_old else None
-
-        async def send(chunk: bytes) -> None:
-            nonlocal begun
-            before = b"" if begun else stream_head(answer, head, ends=ends)
-            begun = True
-            data = before + chunk if form is None else form % (before, len(chunk), chunk)
-            if not await self._send(data):
-                self._gone()
-                await trio.lowlevel.checkpoint()
-
-        try:
-            await answer.run(send)
-        except Disconnected:
-            return None
-        except Exception:
-            # The boundary of one call. The head is out, so the body just ends, without its last event and without a
-            # proper end, which is how a client can tell.
-            log.exception("a stream broke off")
-            return None
-        held = b"" if begun else stream_head(answer, head, ends=ends)
-        return held + b"0\r\n\r\n" if not head.is_old else held
+    async def _send_piece(self, data: bytes) -> None:
+        if not await self._send(data):
+            self._gone()
+            await trio.lowlevel.checkpoint()
 
     def _outlet(self, before: bytes, head: Head) -> Outlet:
         return Outlet(self._around.teller, self._socket, before, chunked=not head.is_old, gone=self._gone)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError
 
 from ._date import http_date
 from ._errors import error_body, error_response
-from ._message import Response, StreamResponse
+from ._message import Disconnected, Response, SendChunk, StreamResponse
 from ._native_head import Head
+
+log = logging.getLogger("carmy_http")
 
 FULL_RETRY_SECONDS = 1
 """After being told that there are too many connections."""
@@ -23,6 +27,38 @@ def stream_head(answer: StreamResponse, head: Head, *, ends: bool) -> bytes:
         lines.append(b"transfer-encoding: chunked\r\n")
     lines.append(b"connection: close\r\n\r\n" if ends else b"\r\n")
     return b"".join(lines)
+
+
+async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, ends: bool) -> bytes | None:
+    """Write an answer while it is made. Returns what is still to be sent, None when it broke off.
+
+    The head waits for the first piece, which follows at once, so that both are one packet.
+
+    Args:
+        answer: The answer.
+        head: Of the request.
+        send: Sends to the client.
+        ends: The connection closes after it.
+    """
+    begun = False
+
+    async def write(chunk: bytes) -> None:
+        nonlocal begun
+        before = b"" if begun else stream_head(answer, head, ends=ends)
+        begun = True
+        await send(before + chunk if head.is_old else b"%b%x\r\n%b\r\n" % (before, len(chunk), chunk))
+
+    try:
+        await answer.run(write)
+    except Disconnected:
+        return None
+    except Exception:
+        # The boundary of one call. The head is out, so the body just ends, without its last event and without a
+        # proper end, which is how a client can tell.
+        log.exception("a stream broke off")
+        return None
+    held = b"" if begun else stream_head(answer, head, ends=ends)
+    return held if head.is_old else held + b"0\r\n\r\n"
 
 
 def refusal(status: int, reason: str, extra: bytes) -> bytes:
