@@ -10,7 +10,7 @@ from .cause import Cause
 from .result import Outcome
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Identity(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """Whose request it is. Equal identities are the same request.
 
     Attributes:

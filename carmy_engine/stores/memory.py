@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
@@ -55,7 +55,7 @@ class MemoryStore:
         self._retention = retention
         self._clock = clock
         self._entries: dict[Identity, Reservation] = {}
-        self._completed: OrderedDict[Identity, int] = OrderedDict()  # oldest completion first → bytes
+        self._completed: deque[Reservation] = deque()  # oldest completion first
         self._bytes = 0
         self._next_expiry = float("inf")
 
@@ -79,14 +79,13 @@ class MemoryStore:
         entry = self._held(identity, execution_id)
         if entry is None:
             return False
-        size = len(outcome.data_json or b"") + (0 if outcome.error is None else len(msgspec.json.encode(outcome.error)))
-        self._entries[identity] = msgspec.structs.replace(
+        completed = self._entries[identity] = msgspec.structs.replace(
             entry, state=ReservationState.COMPLETED, outcome=outcome, finished_at=finished_at, cause=None
         )
         if not self._completed:
             self._next_expiry = finished_at + self._retention
-        self._completed[identity] = size
-        self._bytes += size
+        self._completed.append(completed)
+        self._bytes += _bytes_of(outcome)
         return True
 
     async def release(self, identity: Identity, execution_id: str) -> bool:
@@ -145,8 +144,14 @@ class MemoryStore:
         """Drop completed entries past their retention; they are in the order of their completion."""
         now = self._clock()
         while now >= self._next_expiry:
-            identity, size = self._completed.popitem(last=False)
-            del self._entries[identity]
-            self._bytes -= _ENTRY_BYTES + size
-            oldest = self._entries[next(iter(self._completed))].finished_at if self._completed else None
+            expired = self._completed.popleft()
+            del self._entries[expired.identity]
+            self._bytes -= _ENTRY_BYTES + _bytes_of(expired.outcome)
+            oldest = self._completed[0].finished_at if self._completed else None
             self._next_expiry = float("inf") if oldest is None else oldest + self._retention
+
+
+def _bytes_of(outcome: Outcome | None) -> int:
+    if outcome is None:
+        return 0
+    return len(outcome.data_json or b"") + (0 if outcome.error is None else len(msgspec.json.encode(outcome.error)))
