@@ -176,10 +176,10 @@ class Execution(msgspec.Struct, eq=False):
             clock=self.now,
         )
 
-    def begins(self) -> None:
+    def begins(self, now: float) -> None:
         """The clock starts."""
-        self.began = self.now()
-        self.deadline = self.began + self.timeout
+        self.began = now
+        self.deadline = now + self.timeout
 
     def arm(self) -> None:
         """What comes next may wait, so the deadline has to count."""

@@ -8,7 +8,7 @@ from ._execution import RUN_FIELDS, Execution
 from ._inflight import Inflight
 from ._invoke import Ending
 from ._model.record import ExecutionRecord
-from ._model.result import NextAction, Outcome
+from ._model.result import NextAction, Outcome, status_of
 from ._model.spec import ToolSpec
 from ._result import ExecutionResult
 from ._sinks import Sinks
@@ -78,7 +78,7 @@ class Finisher:
             transport=context.transport,
             tool=execution.tool,
             effect=None if spec is None else spec.effect,
-            status=result.status,
+            status=status_of(result.error),
             error_code=None if result.error is None else result.error.code,
             cause=None if ending is None else ending.cause,
             duration_ms=result.duration_ms,

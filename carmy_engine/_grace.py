@@ -66,7 +66,7 @@ def guide(
         on_cancel: Called once, when the cancellation is noticed, before the tool's clean-up runs.
     """
     task = trio.lowlevel.current_task()
-    nurseries = len(task.child_nurseries)
+    nurseries = len(task._child_nurseries)  # noqa: SLF001 - as below; the public one makes a list
     farewell: _Farewell | None = None
     try:
         trap = coro.send(None)

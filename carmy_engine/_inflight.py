@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 
 import msgspec
 import trio
@@ -58,7 +58,9 @@ class Inflight:
     def __init__(self, max_executions: int) -> None:
         self._max = max_executions
         self._running: dict[str, Execution] = {}
-        self._recent: OrderedDict[str, Execution] = OrderedDict()
+        self._recent: dict[str, Execution] = {}
+        self._oldest: deque[Execution] = deque()
+        """Of those, in the order of their ends: a dict is slow to find its first entry."""
         self._recent_bytes = 0
         self._idle: trio.Event | None = None
         self.closing = False
@@ -111,9 +113,12 @@ class Inflight:
         """Keep an ended execution, with its result, for looking up. The oldest make room."""
         recent = self._recent
         recent[execution.id] = execution
+        self._oldest.append(execution)
         self._recent_bytes += execution.output_bytes
         while len(recent) > RECENT_EXECUTIONS or self._recent_bytes > RECENT_BYTES:
-            self._recent_bytes -= recent.popitem(last=False)[1].output_bytes
+            forgotten = self._oldest.popleft()
+            del recent[forgotten.id]
+            self._recent_bytes -= forgotten.output_bytes
 
     def cancel(self, execution_id: str, cause: Cause, owner: AgentContext | None) -> bool:
         """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""

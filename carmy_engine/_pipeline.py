@@ -114,12 +114,15 @@ class Pipeline:
                 await _confirm(execution, found, raw)
             # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
             # through the scheduler on every call would cost as much as the rest of the call.
-            if self.now() < self._yield_at:
+            now = self.now()
+            if now < self._yield_at:
                 await trio.lowlevel.checkpoint_if_cancelled()
             else:
-                self._yield_at = self.now() + _YIELD_SECONDS
+                self._yield_at = now + _YIELD_SECONDS
                 await trio.lowlevel.checkpoint()
+                now = self.now()
             self.inflight.admit(execution)
+            execution.begins(now)
         except AgentError as refusal:
             return self.finisher.finish(
                 execution, None if found is None else found.spec, Ending(error=refusal, exception=refusal)
@@ -147,7 +150,6 @@ class Pipeline:
         execution: Execution,
     ) -> ExecutionResult:
         """From the reservation to the end."""
-        execution.begins()
         ending: Ending | Outcome | None = None
         reserved = False
         try:
@@ -156,21 +158,28 @@ class Pipeline:
                     if identity is not None:
                         ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
                         reserved = ending is None
-                    if ending is None:
+                    if ending is None and (found.turn is not None or execution.armed):
                         ending = await self._run_in_turn(found, arguments, execution)
+                    elif ending is None:  # most: nothing to wait for, and nothing to give back
+                        ending = await self.invoker.invoke(found.tool, arguments, execution)
                 except AgentError as refusal:
                     ending = Ending(error=refusal, exception=refusal)
+                finally:
+                    execution.ended = True
         except (trio.Cancelled, BaseExceptionGroup):
             # Either the caller's own cancel, which goes on its way, or ours after the grace (see `_grace.guide`).
             ending = self._cut_off(execution, found)
             if execution.gone:
-                await self._end(found, identity if reserved else None, execution, ending)
+                ending = await self._settle(found, identity if reserved else None, execution, ending)
+                self.finisher.finish(execution, found.spec, ending)
                 raise
         if isinstance(ending, Outcome):
             return self.finisher.replay(execution, found.spec, ending)
         if ending is None:
             ending = self._cut_off(execution, found)
-        result = await self._end(found, identity if reserved else None, execution, ending)
+        if reserved or execution.thread is not None or execution.listener is not None:  # else nothing is left to settle
+            ending = await self._settle(found, identity if reserved else None, execution, ending)
+        result = self.finisher.finish(execution, found.spec, ending)
         if execution.gone:
             await trio.lowlevel.checkpoint_if_cancelled()  # the tool held the caller's cancel back
         return result
@@ -188,21 +197,20 @@ class Pipeline:
                 await trio.lowlevel.checkpoint_if_cancelled()
             return await self.invoker.invoke(found.tool, arguments, execution)
         finally:
-            execution.ended = True
             if turn is not None and not _left_thread(execution):
                 turn.free()
 
-    async def _end(
+    async def _settle(
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
-    ) -> ExecutionResult:
-        """The steps after the tool. What stays under the request_id waits until an abandoned thread has ended."""
+    ) -> Ending:
+        """Tell that the tool is over, and settle its request_id. That waits until an abandoned thread has ended."""
         if execution.started and execution.listener is not None:
             execution.listener.tool_completed(execution, ok=ending.error is None)
         if _left_thread(execution):
             self.background.start_soon(self._outlive, found, identity, execution, ending)
         elif identity is not None:
             ending = await self.reservations.settle(identity, execution, found.spec, ending)
-        return self.finisher.finish(execution, found.spec, ending)
+        return ending
 
     async def _outlive(
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
