@@ -86,7 +86,7 @@ class BoundEngine(LocalCalls):
         return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
 
     def execute_into(self, events: EventBuffer, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
-        """`execute`, whose events go into a buffer. A task for each reader is what `stream` costs beyond that."""
+        """`execute`, whose events go into a buffer as they happen. For transports that tell many readers in one task."""
         return self._opened().run(request, self._caller, StreamListener(events))
 
     async def catalog(self) -> Catalog:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import socket
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.peers import contenders, http_load, line_load
 from bench.peers.contenders import Contender
+from bench.peers.measure import CONNECTIONS
 from bench.peers.processes import Running, free_port, running, until_it_answers
 
 Point = dict[str, Any]
@@ -93,35 +96,68 @@ def in_flight(seconds: int, steps: tuple[int, ...] = (1, 4, 16, 64, 256)) -> Ite
                 yield name, {"x": step, "rate": session.in_flight(seconds, step)}
 
 
+FIRST_STREAMS = 50
+"""Open from the start. They use what the process has reserved and not used yet, so that those after them show what each costs."""
+
+TURNS = 7
+"""Between a process with streams and one without."""
+
+
 def streams(seconds: int, steps: tuple[int, ...] = (0, 100, 500, 1000)) -> Iterator[tuple[str, Point]]:
-    """The latency of other calls by the number of open streams that say nothing, and what memory those take."""
+    """The latency of other calls by the number of open streams that say nothing, and what memory those take.
+
+    ``p99_ratio`` compares with another process of the same program, which has no streams and takes turns with this one: so much
+    varies from one second to the next. ``kib_each`` is anonymous memory, beyond that of the first streams.
+    """
     contender = BY_NAME[contenders.NATIVE]
+    port, command = _served(contender)
+    quiet_port, quiet_command = _served(contender)
+    with running(command) as found, running(quiet_command) as quiet, contextlib.ExitStack() as opened:
+        _ready(found, port, contender)
+        _ready(quiet, quiet_port, contender)
+        base = count = 0
+        for step in steps:
+            while count < step:
+                opened.enter_context(_open_stream(port))
+                count += 1
+                if count == FIRST_STREAMS:
+                    base = found.memory_kib("RssAnon")
+            held = found.memory_kib("RssAnon") - base
+            loads: dict[int, list[http_load.Load]] = {port: [], quiet_port: []}
+            for turn in range(TURNS):
+                for each in (port, quiet_port) if turn % 2 else (quiet_port, port):
+                    load = http_load.load(each, contender, seconds=seconds, connections=CONNECTIONS)
+                    if load.bad:
+                        raise AssertionError(f"{load.bad} of {load.requests} requests failed beside {step} streams")
+                    loads[each].append(load)
+            ratios = [busy.p99 / still.p99 for busy, still in zip(loads[port], loads[quiet_port], strict=True)]
+            middle = {
+                what: statistics.median(getattr(load, what) for load in loads[port]) for what in ("rate", "p50", "p99")
+            }
+            beyond = step - FIRST_STREAMS
+            yield (
+                contender.name,
+                {
+                    "x": step,
+                    **middle,
+                    "p99_ratio": statistics.median(ratios),
+                    "kib_each": held / beyond if beyond > 0 else 0.0,
+                },
+            )
+
+
+def _open_stream(port: int) -> socket.socket:
+    """Follow a call that says once that it has begun, and nothing more."""
     body = json.dumps({"tool": "wait", "arguments": {}}).encode()
-    request = (
+    stream = socket.create_connection(("127.0.0.1", port), timeout=10)
+    stream.sendall(
         b"POST /agent/execute HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     )
-    port, command = _served(contender)
-    with running(command) as found:
-        _ready(found, port, contender)
-        opened: list[socket.socket] = []
-        base = found.memory_kib("VmRSS")
-        try:
-            for step in steps:
-                while len(opened) < step:
-                    stream = socket.create_connection(("127.0.0.1", port), timeout=10)
-                    opened.append(stream)
-                    stream.sendall(request)
-                    said = b""
-                    while b"tool.progress" not in said:
-                        said += stream.recv(4096)
-                held = found.memory_kib("VmRSS") - base
-                load = http_load.load(port, contender, seconds=seconds, connections=8)
-                each = held / step if step else 0.0
-                yield contender.name, {"x": step, "rate": load.rate, "p50": load.p50, "p99": load.p99, "kib_each": each}
-        finally:
-            for stream in opened:
-                stream.close()
+    said = b""
+    while b"tool.progress" not in said:
+        said += stream.recv(4096)
+    return stream
 
 
 GROWTH: dict[str, Callable[[int], Iterator[tuple[str, Point]]]] = {

@@ -13,7 +13,7 @@ from tests.cli.served import CARMY, connected, served
 from tests.support.http import JSON, Client, render
 
 STREAMS = 1000
-MAX_STREAM_KIB = {"native": 20, "hypercorn": 30}
+MAX_STREAM_KIB = {"native": 16, "hypercorn": 30}
 
 PROGRAM = f"""\
 import trio
@@ -47,7 +47,7 @@ async def follow(client: Client) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(180)
 async def test_silent_streams_are_cheap(server: str, tmp_path: Path) -> None:
-    """A thousand streams of calls that say nothing cost the server at most 20 KiB each on the native front end."""
+    """A thousand streams of calls that say nothing cost the server at most 16 KiB each on the native front end."""
     program = tmp_path / "silent.py"
     program.write_text(PROGRAM)
     with trio.fail_after(150):
