@@ -15,7 +15,7 @@ from carmy_engine import AgentContext, tool
 from carmy_engine._events import ExecutionStarted, ToolProgress
 from carmy_engine._execution import Caller, Execution
 from carmy_http import _sse
-from carmy_http._native_teller import Outlet, Teller
+from carmy_http._native_teller import MAX_AT_ONCE, Outlet, Teller
 from tests.http.test_stream import EVENTS, parse, start
 from tests.http.tools import echo, progress
 from tests.support.http import front_end, serving
@@ -219,3 +219,38 @@ async def test_a_report_that_cannot_be_told(caplog: pytest.LogCaptureFixture) ->
             await server.engine.wait_idle()
         assert {record.tool: record.cause for record in server.engine.audit.newest()}["odd"] == "disconnect"
     assert "a stream broke off" in caplog.text
+
+
+class Counted(Outlet):
+    """An outlet that counts instead of writing."""
+
+    def __init__(self, teller: Teller, told: list[str]) -> None:
+        self._teller = teller
+        self._told = told
+
+    def write(self) -> None:
+        self._told.append("news")
+        self._teller.has_told(self)
+
+    def beat(self) -> None:
+        self._told.append("heartbeat")
+        self._teller.has_told(self)
+
+
+async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
+    """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
+    teller = Teller()
+    await nursery.start(teller.run)
+    told: list[str] = []
+    for _ in range(1000):
+        Counted(teller, told).has_news()
+    for kind in ("news", "heartbeat"):
+        before = 0
+        while len(told) < 1000:
+            await trio.lowlevel.checkpoint()
+            assert len(told) - before <= 2 * MAX_AT_ONCE  # tasks take turns in any order
+            before = len(told)
+        await wait_all_tasks_blocked()
+        assert told == [kind] * 1000
+        told.clear()
+        mock_clock.jump(_sse.HEARTBEAT_SECONDS)

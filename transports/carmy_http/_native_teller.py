@@ -7,6 +7,7 @@ else happens: most are written there and then. Only a client that does not take 
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import math
 import socket
@@ -21,6 +22,9 @@ from . import _sse
 from ._native_socket import send_all, send_now, send_rest
 
 log = logging.getLogger("carmy_http")
+
+MAX_AT_ONCE = 64
+"""Clients that are told before other tasks have their turn."""
 
 MAX_PIECE_BYTES = 64 * 1024
 """Of events, after which no more are added to a piece. What is taken no longer holds up the tool, so it must not be much."""
@@ -174,11 +178,15 @@ class Teller:
                 with trio.CancelScope(deadline=self._next_beat()):
                     await self._wake.wait()
                 self._wake = trio.Event()
-                news, self._news = self._news, {}
-                for outlet in news:
+                for outlet in [*itertools.islice(self._news, MAX_AT_ONCE)]:
+                    del self._news[outlet]
                     outlet.write()
-                while self._next_beat() <= trio.current_time():
-                    outlet, _ = self._told.popitem(last=False)
+                if self._news:
+                    self._wake.set()
+                for outlet in [*itertools.islice(self._told, MAX_AT_ONCE)]:
+                    if self._next_beat() > trio.current_time():
+                        break
+                    del self._told[outlet]
                     outlet.beat()
 
     def _next_beat(self) -> float:
