@@ -24,6 +24,8 @@ from .errors import AgentError
 MAX_JSON_DEPTH = 128
 """Levels of arrays and objects. Nobody nests deeper by hand, and parsers start to fail not far above."""
 
+_SHORT_BYTES = 256
+"""So few are sooner looked through than understood."""
 _LONG_BYTES = 4096
 """From here on it pays to leave out the strings first, if they are as long as they are in texts."""
 _BYTES_PER_QUOTE = 256
@@ -42,7 +44,7 @@ _HUGE_EXPONENT = b"e000"
 _HUGE_INTEGER = b"0" * (309 - 99)
 """Floats have 309 digits before the point, and an exponent of two digits adds as many as 99."""
 
-_ARGUMENTS = re.compile(rb'"arguments"\s*+:\s*+')
+_COLON = re.compile(rb"\s*+:\s*+")
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
@@ -215,19 +217,23 @@ def duplicate_key(data: bytes) -> str | None:
     return None
 
 
-def without_arguments(message: bytes, arguments: msgspec.Raw) -> bytes:
-    """What may repeat a name of the outermost object: all but the value of ``arguments``, where that is easily found.
+def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
+    """What may repeat a name of the outermost object: mostly all but one value, which may be long, and never less.
 
     Args:
-        message: A valid JSON object. No other member may have an object or an array.
-        arguments: The value, as a decoder has found it there.
+        message: A valid JSON object.
+        name: Of one of its members, in quotation marks.
+        value: The member's value, as a decoder has found it.
     """
-    # The first such name that no escape hides is the member's own, or inside the value of one of the same name. And in no
-    # place inside a value there is all of it again. So whatever is cut out here is of the value of such a member.
-    name = _ARGUMENTS.search(message)
-    if name is None or not message.startswith(arguments, name.end()):
+    at = message.find(name) if len(message) >= _SHORT_BYTES else -1
+    if at < 0:
         return message
-    return message[: name.end()] + message[name.end() + len(memoryview(arguments)) :]
+    # Wherever this is, in some other object or at the end of a longer name, a value follows. None has names of the outermost
+    # object in it, so nothing is lost if this is another value that begins with the same bytes.
+    colon = _COLON.match(message, at + len(name))
+    if colon is None or not message.startswith(value, colon.end()):
+        return message
+    return message[: colon.end()] + message[colon.end() + len(memoryview(value)) :]
 
 
 _PLAIN_AGENT = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')

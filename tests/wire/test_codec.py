@@ -99,6 +99,8 @@ def refusal(message: bytes) -> dict[str, Any]:
         (b'{"id":1,"op":"call","tool":"a","tool":"b"}', 1, "twice"),
         (b'{"id":1,"id":2,"op":"ping"}', None, "twice"),
         (b'{"id":1,"op":"call","tool":"a","t\\u006fol":"b"}', 1, "twice"),
+        (b'{"id":1,"op":"call","tool":"a","arguments":["%b"],"tool":"b"}' % (b"x" * 10_000), 1, "twice"),
+        (b'{"id":1,"op":"call","tool":"a","arguments":["%b"],"t\\u006fol":"b"}' % (b"x" * 10_000), 1, "twice"),
         (b'{"id":1,"op":"cancel"}', 1, "target"),
         (b'{"id":1,"op":"cancel","target":1,"execution_id":"e"}', 1, "target"),
         (b'{"id":1,"op":"call","tool":"a","arguments":' + b"[" * 200 + b"]" * 200 + b"}", 1, "nested"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult
-from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request, without_arguments
+from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request, without_value
 from carmy_engine.transport import OnRunning
 
 from ._accept import content_type_problem, wants_events
@@ -28,8 +28,6 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _decoder = msgspec.json.Decoder(_Body)
 _FIELDS = tuple(f'"{name}"'.encode() for name in _Body.__struct_fields__)
-_SHORT_BYTES = 256
-"""To look for all names in so few takes no longer than to find the arguments."""
 _SUCCESS_HEADERS: HeaderList = (JSON_TYPE, NO_STORE)
 _REPLAYED = (b"idempotent-replayed", b"true")
 
@@ -94,7 +92,7 @@ def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:
         raise invalid_request("the body is empty; send a JSON object with the field 'tool'")
     check_json(body)
     envelope = decode(body, decoder=_decoder)
-    seen = without_arguments(body, envelope.arguments) if len(body) > _SHORT_BYTES else body
+    seen = without_value(body, b'"arguments"', envelope.arguments)
     if seen.find(b"\\u") >= 0:
         _refuse_duplicates(body)  # an escape may spell a name
     for name in _FIELDS:

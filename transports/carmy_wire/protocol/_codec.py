@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from carmy_engine import AgentError, ErrorInfo
-from carmy_engine.codec import check_json, duplicate_key, invalid_request, refuse_undecodable
+from carmy_engine.codec import check_json, duplicate_key, invalid_request, refuse_undecodable, without_value
 from carmy_engine.transport import not_known
 
 from ._errors import RemoteProtocolError
@@ -122,7 +122,8 @@ def refused(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
 
 
 def _check(request: Request, message: bytes) -> None:
-    if b"\\u" in message or _may_repeat(message):
+    seen = without_value(message, b'"arguments"', request.arguments) if isinstance(request, Call) else message
+    if seen.find(b"\\u") >= 0 or _may_repeat(seen):
         # Only then can a field be there twice: an escape may spell a name, and a second name may be a value.
         twice = duplicate_key(message)
         if twice is not None:
