@@ -104,7 +104,7 @@ class BoundEngine(LocalCalls):
         metadata: Mapping[str, Any] | None = None,
         context: AgentContext | None = None,
         transport: str | None = None,
-        gone: Cause | None = None,
+        gone: Cause | Callable[[], Cause] | None = None,
         run: RunContext | None = None,
         confirm: Confirm | None = None,
     ) -> BoundEngine:
@@ -117,7 +117,8 @@ class BoundEngine(LocalCalls):
             metadata: Host-defined values; replaces what was bound.
             context: All of that at once, for example from an authenticator.
             transport: How calls arrive.
-            gone: What it means when the scope round `execute` is cancelled; servers pass ``Cause.DISCONNECT``.
+            gone: What it means when the scope round `execute` is cancelled, or what tells then, without waiting; servers pass
+                ``Cause.DISCONNECT``.
             run: The run that calls come from: its ids, and metadata that is added to what is bound.
             confirm: Asks a person about each call that lacks nothing but a confirmation.
         """

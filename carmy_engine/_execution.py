@@ -68,13 +68,13 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         context: The trusted context.
-        gone: What it means when the caller's own cancel scope is cancelled.
+        gone: What it means when the caller's own cancel scope is cancelled, or what tells then.
         only: The tools that its view of the engine has, None for all.
         confirm: Asks a person about calls that need a confirmation; None when nobody can be asked.
     """
 
     context: AgentContext
-    gone: Cause = Cause.CALLER
+    gone: Cause | Callable[[], Cause] = Cause.CALLER
     only: frozenset[str] | None = None
     confirm: Confirm | None = None
     in_run: bool = False
@@ -232,4 +232,6 @@ class Execution(msgspec.Struct, eq=False):
         """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope."""
         if self.cancellation.cause is None:
             self.gone = self.now() < self.deadline
-            self.cancellation._set(self.caller.gone if self.gone else Cause.DEADLINE)  # noqa: SLF001
+            means = self.caller.gone
+            left = means if isinstance(means, Cause) else means()
+            self.cancellation._set(left if self.gone else Cause.DEADLINE)  # noqa: SLF001

@@ -185,6 +185,22 @@ async def test_leaving_is_not_an_answer():
         assert (summary.state, summary.result) == ("finished", None)
 
 
+async def test_what_leaving_means_may_be_known_late():
+    """A function that is bound as what leaving means is asked when that happens; a write remains in doubt for that reason."""
+    meanings = [Cause.DISCONNECT]
+    async with bench() as b, trio.open_nursery() as nursery:
+        gate = b.gate()
+        view = b.on(b.engine.bind(gone=lambda: meanings[-1]))
+        call = view.start(nursery, "write", {"then": "wait", "gate": gate}, request_id="r")
+        await b.arrived(gate)
+        meanings.append(Cause.CALLER)
+        await call.leave()
+        assert b.sink.records[-1].cause is Cause.CALLER
+        again = await b.call("write", {"then": "wait", "gate": gate}, request_id="r")
+        assert again.error is not None
+        assert (again.error.code, again.error.details["cause"]) == ("EXECUTION_UNCERTAIN", "caller")
+
+
 async def test_a_replay_keeps_the_first_execution_findable():
     """A replay adds nothing to look up: its answer is the first execution's."""
     async with bench() as b:
