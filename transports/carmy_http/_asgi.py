@@ -15,7 +15,7 @@ from carmy_engine.transport import raise_single
 
 from ._endpoints import Endpoints
 from ._errors import error_body, log
-from ._message import JSON_TYPE, NO_STORE, Disconnected, Request, Response, split_path
+from ._message import JSON_TYPE, NO_STORE, Disconnected, Request, Response, StreamResponse, split_path
 from ._mounted import AsgiApplication, Message, Receive, Scope, Send
 
 __all__ = ["DIRECT", "AsgiApplication", "Direct", "Message", "application", "asgi"]
@@ -171,15 +171,19 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         answer = await endpoints.answer(request)
     except Disconnected:
         return
+    whole = answer if isinstance(answer, Response) else await _stream(request, answer, send)
+    if whole is None:
+        return
     head = request.method == "HEAD"
-    if request.direct is not None and isinstance(answer, Response):
-        await request.direct.respond(answer, head=head)
+    if request.direct is not None:
+        await request.direct.respond(whole, head=head)
         return
-    if isinstance(answer, Response):
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.all_headers()})
-        body = b"" if head else answer.body
-        await send({"type": "http.response.body", "body": body})
-        return
+    await send({"type": "http.response.start", "status": whole.status, "headers": whole.all_headers()})
+    await send({"type": "http.response.body", "body": b"" if head else whole.body})
+
+
+async def _stream(request: AsgiRequest, answer: StreamResponse, send: Send) -> Response | None:
+    """Write an answer while it is made. Gives it back if it has turned out to be a whole one, with nothing written."""
     begun = False
 
     async def send_chunk(chunk: bytes) -> None:
@@ -190,15 +194,18 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     try:
-        await answer.run(send_chunk)
+        whole = await answer.run(send_chunk)
     except Exception:
         # The boundary of one call. The head is out, so the body just ends, without its last event and without a
         # proper end, which is how a client can tell.
         log.exception("%s %r broke off", request.method, request.path)
         raise
+    if whole is not None:
+        return whole
     if not begun:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b""})
+    return None
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -158,7 +158,8 @@ class StreamResponse:
     Attributes:
         status: The status code. It and the headers count from the first piece of the body on.
         headers: Lower-case names.
-        run: Called once with a function that sends bytes at once. Returns when the body is complete; a body that
+        run: Called once with a function that sends bytes at once. Returns when the body is complete, and the whole answer if
+            it has sent nothing and there is nothing to wait for: status, headers and body are then that one's. A body that
             the client did not wait for just ends.
     """
 
@@ -168,7 +169,7 @@ class StreamResponse:
         self,
         status: int,
         headers: Iterable[tuple[bytes, bytes]],
-        run: Callable[[SendChunk], Awaitable[None]],
+        run: Callable[[SendChunk], Awaitable[Response | None]],
     ) -> None:
         self.status = status
         self.headers: Headers = tuple(headers)

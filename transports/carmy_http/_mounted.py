@@ -18,7 +18,7 @@ import trio
 from carmy_engine import BoundEngine, Engine
 
 from ._errors import fault_response
-from ._message import NO_STORE, Request, SendChunk, StreamResponse
+from ._message import NO_STORE, Request, Response, SendChunk, StreamResponse
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -55,7 +55,10 @@ async def open_mounts(engine: Engine) -> AsyncIterator[Mapping[str, AsgiApplicat
 
 
 class MountedResponse(StreamResponse):
-    """An answer that a mounted application gives. Its status and headers are known when it has begun."""
+    """An answer that a mounted application gives. Its status and headers are known when it has begun.
+
+    One that comes in a single piece is written as such.
+    """
 
     __slots__ = ("_app", "_begun", "_body", "_caller", "_request")
 
@@ -67,14 +70,23 @@ class MountedResponse(StreamResponse):
         self._body = body
         self._begun = False
 
-    async def _run(self, send: SendChunk) -> None:
+    async def _run(self, send: SendChunk) -> Response | None:
         """Let it answer. It is cancelled when the client goes away, and need not look for that itself."""
+        whole: Response | None = None
+        sent = False
 
         async def take(message: Message) -> None:
+            nonlocal sent, whole
             if message["type"] == "http.response.start":
-                if self._begin(message):
+                sent = self._begin(message)
+                if sent:
                     await send(OPENING)
-            elif chunk := message.get("body", b""):
+                return
+            chunk: bytes = message.get("body", b"")
+            if not sent and not message.get("more_body", False):
+                whole = Response(self.status, self.headers, chunk)
+            elif chunk:
+                sent = True
                 await send(chunk)
 
         async with self._request.cancelled_when_gone():
@@ -88,7 +100,8 @@ class MountedResponse(StreamResponse):
                     raise
                 answer = fault_response(f"{self._request.method} {self._request.path!r} failed", fault)
                 self._begin({"status": answer.status, "headers": answer.headers})
-                await send(answer.body)
+                whole = Response(self.status, self.headers, answer.body)
+        return whole
 
     def _begin(self, message: Message) -> bool:
         """Take status and headers. True for a stream of events, whose reader wants to know at once that it is open."""
@@ -109,7 +122,6 @@ class MountedResponse(StreamResponse):
         async def receive() -> Message:
             if not body:
                 await trio.sleep_forever()
-            await trio.lowlevel.checkpoint()
             return body.pop()
 
         return receive

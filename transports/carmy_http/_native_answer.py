@@ -11,6 +11,7 @@ from ._date import http_date
 from ._errors import error_body, error_response
 from ._message import Disconnected, Response, SendChunk, StreamResponse
 from ._native_head import Head
+from ._render import whole
 
 log = logging.getLogger("carmy_http")
 
@@ -49,7 +50,7 @@ async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, e
         await send(before + chunk if head.is_old else b"%b%x\r\n%b\r\n" % (before, len(chunk), chunk))
 
     try:
-        await answer.run(write)
+        complete = await answer.run(write)
     except Disconnected:
         return None
     except Exception:
@@ -57,6 +58,8 @@ async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, e
         # proper end, which is how a client can tell.
         log.exception("a stream broke off")
         return None
+    if complete is not None:
+        return whole(complete, with_body=True, ends=ends)
     held = b"" if begun else stream_head(answer, head, ends=ends)
     return held if head.is_old else held + b"0\r\n\r\n"
 
