@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, PlainSerializer, RootModel, computed_field, field_validator
 
+from carmy_engine import _quick
 from carmy_engine.errors import AgentError
 
 from .conftest import Giver, Taking, giving_tool
@@ -282,6 +283,22 @@ def test_no_filter_lets_a_wrong_output_pass(give: Giver) -> None:
             warnings.simplefilter(action)  # type: ignore[arg-type]
             assert "'[0].sku' in the output must be a string" in give.refused(list[Line], [Line.model_construct(sku=3)])
         assert caught == []
+
+
+def test_warnings_are_errors_on_this_python() -> None:
+    """Where a warning can be stopped on its way, it is, or rendering takes twice as long."""
+    assert _quick._WARNINGS is True
+
+
+def test_a_python_that_lets_warnings_pass(give: Giver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that cannot be done, pydantic is asked for errors, and outputs are what they are everywhere."""
+    monkeypatch.setattr(_quick, "_WARNINGS", "error")
+    monkeypatch.setattr(_quick, "__warningregistry__", {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not _quick._are_warnings_errors()
+        assert "'[0].sku' in the output must be a string" in give.refused(list[Line], [Line.model_construct(sku=3)])
+        assert give(list[int], (1, 2)) == b"[1,2]"
 
 
 def test_a_warning_of_the_author_stays_a_warning(give: Giver) -> None:
