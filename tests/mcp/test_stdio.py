@@ -111,6 +111,9 @@ async def test_garbage(noisy: Path) -> None:
         b'"name":"echo","name":"fail","arguments":{"text":"x"}',
         b'"name":"echo","arguments":{"text":"x"},"\\u0061rguments":{"text":"y"}',
         b'"name":"echo","arguments":{"text":"x"},"_meta":{"carmy/request_id":"a","carmy/request_id":"b"}',
+        b'"name":"echo","arguments":{"text":"%b"},"name":"fail"' % (b"x" * 1000),
+        b'"name":"echo","arguments":{"text":"%b"},"\\u006eame":"fail"' % (b"x" * 1000),
+        b'"name":"echo","arguments":{"text":"%b"}},"params":{"name":"fail"' % (b"x" * 1000),
     ],
 )
 async def test_members_that_are_there_twice(noisy: Path, params: bytes) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from carmy_engine import AgentError
-from carmy_engine.codec import check_json, decode, duplicate_key, invalid_request
+from carmy_engine.codec import check_json, decode, duplicate_key, invalid_request, without_value
 from carmy_wire.protocol import MAX_MESSAGE_BYTES, one_line
 
 from ._exchange import Exchange
@@ -72,7 +72,8 @@ def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
     try:
         check_json(data)
         found: _Message = decode(data, decoder=_message)
-        _check_once(data, b'"id"', b'"method"', b'"params"')
+        seen = data if found.params is msgspec.UNSET else without_value(data, b'"params"', found.params)
+        _check_once(data, seen, b'"id"', b'"method"', b'"params"')
         return _understood(found)
     except AgentError as error:
         raise MessageError(error_reply(_read_id(data), _code_for(data), error)) from None
@@ -103,18 +104,19 @@ def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
     raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
 
 
-def _check_once(data: bytes, *names: bytes) -> None:
+def _check_once(data: bytes, seen: bytes, *names: bytes) -> None:
     """Refuse a member that is there twice: somebody between us and the client may have looked at the other one.
 
     Args:
         data: A JSON object.
+        seen: What of it may repeat a name: all, or `without_value`.
         names: Of those that matter, as they are written.
 
     Raises:
         AgentError: ``INVALID_REQUEST``.
     """
     # Only then can there be one: an escape may spell a name, and a second name may be a value.
-    if b"\\u" in data or any(data.count(name) > 1 for name in names):
+    if b"\\u" in seen or any(seen.count(name) > 1 for name in names):
         twice = duplicate_key(data)
         if twice is not None:
             raise invalid_request(f"the member '{twice}' is there twice")
@@ -124,10 +126,11 @@ def _read_params(method: str, params: msgspec.Raw, exchange: Exchange) -> dict[s
     data = bytes(params)
     raw: dict[str, msgspec.Raw] = decode(data, decoder=_params)
     if method == "tools/call":
-        _check_once(data, b'"name"', b'"arguments"', b'"_meta"')
+        seen = without_value(data, b'"arguments"', raw["arguments"]) if "arguments" in raw else data
+        _check_once(data, seen, b'"name"', b'"arguments"', b'"_meta"')
         meta = bytes(raw.get("_meta", b""))
         if meta[:1] == b"{":
-            _check_once(meta, b'"carmy/request_id"', b'"carmy/timeout_ms"', b'"progressToken"')
+            _check_once(meta, meta, b'"carmy/request_id"', b'"carmy/timeout_ms"', b'"progressToken"')
         if "arguments" in raw:
             # A copy: the other would keep the whole message.
             exchange.arguments = raw.pop("arguments").copy()
