@@ -73,9 +73,17 @@ def is_finite(nodes: Iterable[Node]) -> bool:
 def _maybe_infinite(node: Node) -> bool:
     if node["type"] not in _FINITE or "serialization" in node:
         return True
-    config: Node = node.get("config") or {}
-    # Polymorphic: what comes may have the serialiser of a class that nobody knows yet.
-    return bool(config.get("polymorphic_serialization")) or any(map(_maybe_infinite, parts_of(node)))
+    return any(map(_maybe_infinite, parts_of(node)))
+
+
+def is_wrapped(nodes: Iterable[Node]) -> bool:
+    """True when a function in Python wraps one of these serialisers."""
+    return any(map(_wrapped, nodes))
+
+
+def _wrapped(node: Node) -> bool:
+    how: Node = node.get("serialization") or {}
+    return how.get("type") == "function-wrap" or any(map(_wrapped, (*parts_of(how), *parts_of(node))))
 
 
 def struct_union(types: Types, node: Node) -> Node | None:
@@ -88,6 +96,12 @@ def struct_union(types: Types, node: Node) -> Node | None:
 
 class Rendered(TypesRewriter):
     """What the serialiser is built from: NaN is shown instead of becoming null, Any is as strict as msgspec."""
+
+    def visit(self, node: Node) -> Node:
+        made = super().visit(node)
+        how: Node = made.get("serialization") or {}
+        # Left to the serialiser of whatever class the value has, it may be null instead of NaN.
+        return {**made, "serialization": _PLAIN} if how.get("type") == "any" else made
 
     def on_any(self, node: Node) -> Node:
         return node if "serialization" in node else {**node, "serialization": _PLAIN}
@@ -120,10 +134,18 @@ class Rendered(TypesRewriter):
         made["config"] = {**(made.get("config") or {}), "ser_json_inf_nan": "constants"}
         return made
 
-    on_dataclass = on_typed_dict = _with_config
+    on_typed_dict = _with_config
+
+    def on_dataclass(self, node: Node) -> Node:
+        made = self._with_config(node)
+        if made["config"].pop("polymorphic_serialization", False) and "serialization" not in made:
+            made["serialization"] = core_schema.wrap_serializer_function_ser_schema(
+                functools.partial(_polymorphic, made["cls"])
+            )
+        return made
 
     def on_model(self, node: Node) -> Node:
-        made = self._with_config(node)
+        made = self.on_dataclass(node)
         if made["config"].get("extra_fields_behavior") == "allow" and made["schema"]["type"] == "model-fields":
             made["schema"] = {"extras_schema": {"type": "any", "serialization": _PLAIN}, **made["schema"]}
         return made
@@ -225,6 +247,11 @@ def _plain(value: Any) -> Any:
     if value is None or type(value) in (str, int, float, bool):
         return value
     return msgspec.to_builtins(value, enc_hook=jsonable, str_keys=True)
+
+
+def _polymorphic(cls: type, value: Any, handler: Callable[[Any], Any]) -> Any:
+    """An object of a class that inherits from `cls` as its own class writes it."""
+    return _plain(value) if isinstance(value, cls) and type(value) is not cls else handler(value)
 
 
 def _plain_key(value: Any) -> Any:

@@ -16,7 +16,7 @@ from pydantic_core import (
 
 from . import codec
 from ._encode import first_infinite, first_without_form, jsonable
-from ._loose import Checked, Loose, Rendered, is_constrained, is_finite
+from ._loose import Checked, Loose, Rendered, is_constrained, is_finite, is_wrapped
 from ._publish import output_schema
 from ._quick import quick, too_large
 from ._schema import Node, Types, types_of, whole
@@ -70,7 +70,8 @@ def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> Output
     serializer = SchemaSerializer(
         whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
     )
-    renderer = _Renderer(serializer, types, is_finite=is_finite([root, *definitions]))
+    nodes = [root, *definitions]
+    renderer = _Renderer(serializer, types, is_finite=is_finite(nodes), is_wrapped=is_wrapped(nodes))
     return OutputRenderer(schema, renderer.limited, renderer.promised)
 
 
@@ -89,10 +90,11 @@ def _plain_type(node: Node) -> type | None:
 class _Renderer:
     """Renders at once when it can; asks what is wrong only when something is."""
 
-    def __init__(self, serializer: SchemaSerializer, types: Types, *, is_finite: bool) -> None:
+    def __init__(self, serializer: SchemaSerializer, types: Types, *, is_finite: bool, is_wrapped: bool) -> None:
         self._serializer = serializer
         self._to_json = serializer.to_json
         self._is_finite = is_finite
+        self._is_wrapped = is_wrapped
         self._plain = _plain_type(types.resolve(types.fields[_RETURN]["schema"]))
         self._types = types
         self._check = _Validator(Checked(types).all()) if is_constrained(types) else None
@@ -105,7 +107,7 @@ class _Renderer:
         It raises `AgentError` ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
         """
         prove = None if self._is_finite and self._check is None else self._proved
-        typed = quick(self._serializer, self._converted, prove, limit)
+        typed = quick(self._serializer, self._converted, prove, limit, is_wrapped=self._is_wrapped)
         if self._plain is None:
             return typed
 

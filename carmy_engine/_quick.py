@@ -13,7 +13,8 @@ from .errors import AgentError
 # pydantic tells of a value that does not fit its type by a warning. Asked for an error instead (``warnings="error"``), it
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the
 # warning becomes an error on its way: CPython refuses one that comes from a module whose registry of warnings is no dict,
-# and does so before it looks at any filter. Nothing that a host sets can let a wrong output pass.
+# and does so before it looks at any filter. Nothing that a host sets can let a wrong output pass. Serialisers that wrap
+# another one are left out: what that one finds is told in their frame, not in ours.
 __warningregistry__ = ()
 
 
@@ -35,6 +36,8 @@ def quick(
     convert: Callable[[Any], bytes],
     prove: Callable[[Any, bytes], bytes] | None,
     limit: int,
+    *,
+    is_wrapped: bool,
 ) -> Callable[[Any], bytes]:
     """A function that writes a value as JSON.
 
@@ -43,12 +46,14 @@ def quick(
         convert: Gets every value that does not fit its type: it writes it, or raises.
         prove: Gets what was written, and the value: it raises if something else is wrong. None when nothing can be.
         limit: Most bytes; more raise ``OUTPUT_TOO_LARGE``.
+        is_wrapped: A function in Python wraps the serialiser, or one of its parts.
     """
     to_json = serializer.to_json
+    told: Literal[True, "error"] = "error" if is_wrapped else _WARNINGS
 
     def write(value: Any) -> bytes:
         try:
-            data = to_json(value, by_alias=True, warnings=_WARNINGS)
+            data = to_json(value, by_alias=True, warnings=told)
         except Exception:  # noqa: BLE001 - serialisers and properties of the tool's author run in there
             data = None
         if data is None:

@@ -19,7 +19,18 @@ import pytest
 import typing_extensions
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, PlainSerializer, RootModel, computed_field, field_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    RootModel,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    computed_field,
+    field_validator,
+    model_serializer,
+)
 
 from carmy_engine import _quick
 from carmy_engine.errors import AgentError
@@ -41,6 +52,15 @@ class Line(BaseModel):
 
 class Gift(Line):
     paper: str = "plain"
+
+
+class Base(BaseModel, polymorphic_serialization=True):
+    """What inherits from it is written with what it adds."""
+
+
+class Measured(Base):
+    metre: float
+    at: dt.date = Field(default=dt.date(2024, 1, 1), serialization_alias="when")
 
 
 class Rated(BaseModel):
@@ -93,6 +113,9 @@ UTC = dt.timezone.utc  # noqa: UP017
         (Line, Line(sku="a"), '{"sku":"a","price":1.0,"n":1}'),
         (Line, {"sku": "a", "n": 2}, '{"sku":"a","price":1.0,"n":2}'),
         (Line, Gift(sku="a"), '{"sku":"a","price":1.0,"n":1}'),
+        (SerializeAsAny[Line], Gift(sku="a"), '{"sku":"a","price":1.0,"n":1,"paper":"plain"}'),
+        (list[Base], [Base(), Measured(metre=1)], '[{},{"metre":1.0,"when":"2024-01-01"}]'),
+        (list[Base], [{}], "[{}]"),
         (Line | None, {"sku": "a"}, '{"sku":"a","price":1.0,"n":1}'),
         (list[Line], [{"sku": "a"}, Line(sku="b")], '[{"sku":"a","price":1.0,"n":1},{"sku":"b","price":1.0,"n":1}]'),
         (Rated, Rated(stars=3, inner=[Rated(stars=1)]), '{"stars":3,"inner":[{"stars":1,"inner":[]}]}'),
@@ -223,14 +246,6 @@ class Open(BaseModel, extra="allow"):
     """Takes what it does not know."""
 
 
-class Base(BaseModel, polymorphic_serialization=True):
-    """What inherits from it is written with what it adds."""
-
-
-class Measured(Base, ser_json_inf_nan="constants"):
-    metre: float
-
-
 class Computed(BaseModel):
     side: int
 
@@ -255,7 +270,9 @@ class Level(enum.Enum):
         (Named, Named.model_construct(serialization=0), "'serialization' in the output must be at least 1"),
         (Named, Named(metadata=NAN), "'metadata' in the output must be a finite number"),
         (Open, Open(more=NAN), "must be a finite number"),  # type: ignore[call-arg]
-        (Base, Measured(metre=NAN), "must be a finite number"),
+        (Base, Measured(metre=NAN), "'metre' in the output must be a finite number"),
+        (SerializeAsAny[Line], Gift(sku="a", price=NAN), "'price' in the output must be a finite number"),
+        (Base, 3, "the output must be an object"),
         (Computed, Computed(side=1), "must be a finite number"),
         (Written, Written(share=1), "must be a finite number"),
         (Level, Level.LOST, "must be a finite number"),
@@ -283,6 +300,46 @@ def test_no_filter_lets_a_wrong_output_pass(give: Giver) -> None:
             warnings.simplefilter(action)  # type: ignore[arg-type]
             assert "'[0].sku' in the output must be a string" in give.refused(list[Line], [Line.model_construct(sku=3)])
         assert caught == []
+
+
+class Wrapped(BaseModel):
+    """Its author has a say in how it is written."""
+
+    sku: str
+
+    @model_serializer(mode="wrap")
+    def _write(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        return written
+
+
+Loud = Annotated[str, WrapSerializer(lambda value, handler: handler(value) * 2)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Wrapped, Wrapped.model_construct(sku=3)),
+        (list[Wrapped], [Wrapped.model_construct(sku=3)]),
+        (Loud, 3),
+        (dict[str, Loud], {"a": 3}),
+        (Annotated[int, PlainSerializer(lambda _: [3], return_type=list[Loud])], 1),
+        (Base, 3),
+        (list[Base], [Measured.model_construct(metre="far")]),
+    ],
+)
+def test_what_is_wrapped_is_no_way_round(give: Giver, annotation: Any, value: Any) -> None:
+    """A serialiser of the author that wraps pydantic's own lets nothing pass that does not fit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert "the output" in give.refused(annotation, value)
+    assert caught == []
+
+
+def test_what_is_wrapped_is_written(give: Giver) -> None:
+    """A serialiser of the author that wraps pydantic's own decides what is written."""
+    assert give(Loud, "a") == b'"aa"'
+    assert give(Wrapped, Wrapped(sku="a")) == b'{"sku":"a"}'
 
 
 def test_warnings_are_errors_on_this_python() -> None:
