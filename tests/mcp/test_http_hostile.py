@@ -251,7 +251,7 @@ async def test_comments_while_a_reader_is_slow(monkeypatch: pytest.MonkeyPatch) 
     """A comment for a silent stream never gets into an event that is on its way."""
     monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.02)
     async with serving(*TOOLS) as server, calling(server) as caller:
-        await caller.send("tools/call", name="big", arguments={"size": 7_000_000})
+        await caller.send("tools/call", {"progressToken": 1}, name="big", arguments={"size": 7_000_000})
         await is_running(server.engine, 0)
         await trio.sleep(0.2)  # time for comments, in which nothing is read
         (told,) = messages(await caller.client.answer())

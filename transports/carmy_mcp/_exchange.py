@@ -46,15 +46,29 @@ class Exchange:
     Attributes:
         arguments: Of a call, as they were sent; None when there were none.
         deaf: Set when the client says nothing any more, so that it cannot be asked.
-        scope: Round its execution, for `stop` alone: a caller that cancels its request makes the SDK cancel its handler.
+        scope: Round its execution, for `stop` and `take_back`: mostly a caller that cancels its request makes the SDK cancel its
+            handler.
         executor: Its own, so that its execution can be told from others; None as long as it has none.
         message: What the tool reported last, if anybody may come to ask.
         outlives: Its execution goes on when it has been answered: it is a task by then.
+        left: What it means when the task that handles it is cancelled.
+        version: Of the protocol, if that has been agreed upon in it.
         wait_room: Waits while the peer does not take what is there already.
         wait_report: Waits until the last report is out. The next one has to follow.
     """
 
-    __slots__ = ("arguments", "deaf", "executor", "message", "outlives", "scope", "wait_report", "wait_room")
+    __slots__ = (
+        "arguments",
+        "deaf",
+        "executor",
+        "left",
+        "message",
+        "outlives",
+        "scope",
+        "version",
+        "wait_report",
+        "wait_room",
+    )
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
         self.arguments = arguments
@@ -63,7 +77,9 @@ class Exchange:
         self.executor: BoundEngine | None = None
         self.message: str | None = None
         self.outlives = False
-        self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.left = Cause.CALLER
+        self.version: str | None = None
+        self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
         self.wait_report: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     def stop(self, cause: Cause) -> None:
@@ -73,6 +89,15 @@ class Exchange:
         """
         if not self.outlives:
             self.end(cause)
+
+    def take_back(self) -> None:
+        """Its caller cancels it, and the SDK does not know of it."""
+        self.left = Cause.CALLER
+        self.scope.cancel()
+
+    def why_left(self) -> Cause:
+        """See `left`."""
+        return self.left
 
     def end(self, cause: Cause) -> None:
         """End its execution, whoever it belongs to by now."""

@@ -9,40 +9,42 @@ Who the caller is has been found out before (`carmy_http`), as have limits of bo
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
-import mcp_types as types
 import trio
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http import check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.jsonrpc import JSONRPCMessage, JSONRPCRequest
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types.jsonrpc import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from carmy_engine import AgentError, BoundEngine, Cause, Engine
+from carmy_engine import AgentError, BoundEngine, Cause, Engine, ToolSpec
 from carmy_engine.codec import invalid_request
-from carmy_http._accept import content_type_problem
-from carmy_http._mounted import CALLER
+from carmy_http._accept import MAX_CACHED_HEADERS, content_type_problem
+from carmy_http._mounted import CALLER, Message, Receive, Scope, Send
 
+from ._asgi import JSON, Paced, again, escaping, first, refuse, send_document, until, without
 from ._confirm import Questions
 from ._exchange import Exchange, Owner, owner_of
-from ._messages import MessageError, error_reply, read, write
+from ._messages import MessageError, read, write
 from ._server import Context, make_server
-from ._sessions import FullError, Sessions
+from ._sessions import FullError, Session, Sessions
+from ._short import ShortRoad, is_short
 from ._tasks import Tasks
 
 log = logging.getLogger("carmy_mcp")
 
-Headers: TypeAlias = list[tuple[bytes, bytes]]
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
 IDLE_SECONDS = 1800.0
 """Without any request in a session, streams included, after which it ends."""
+
+IDLE_ROUNDS = 30
+"""So many times in `IDLE_SECONDS` it is looked which sessions have been idle for that long."""
 
 FULL_RETRY_SECONDS = 5
 """What a client is told to wait when every session is in use."""
@@ -51,7 +53,6 @@ _SESSION_ID = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
 _LAST_EVENT_ID = b"last-event-id"
 _CONTENT_TYPE = b"content-type"
-_JSON = (_CONTENT_TYPE, b"application/json")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 _EXCHANGE = "carmy_mcp.exchange"
@@ -69,8 +70,9 @@ async def run_application(engine: Engine, several: bool, *, task_status: trio.Ta
     async with trio.open_nursery() as nursery:
         application = HttpApplication(engine, nursery, several)
         async with application.manager.run():
+            nursery.start_soon(application.short.run)
             task_status.started(application)
-            await trio.sleep_forever()
+            await application.end_idle()
 
 
 class HttpApplication:
@@ -83,9 +85,11 @@ class HttpApplication:
 
     Attributes:
         manager: The SDK's part of it.
+        short: What spares most requests that.
     """
 
     def __init__(self, engine: Engine, nursery: trio.Nursery, several: bool) -> None:
+        self._engine = engine
         self._stopping = engine.stopping
         self._nursery = nursery
         self._sessions = Sessions()
@@ -97,18 +101,40 @@ class HttpApplication:
         server = make_server(engine.name, _executor_of, _exchange_of, questions, tasks)
 
         def input_schema_of(name: str) -> Mapping[str, Any] | None:
-            # It asks without waiting, and engines do not change their tools. Without this the SDK lists all tools on every
-            # call since 2026-07-28, to see which headers there could be.
-            found = engine._open_pipeline().registry.get(name)  # noqa: SLF001 - as above
-            return None if found is None else found.spec.input_schema
+            spec = self._spec_of(name)
+            return None if spec is None else spec.input_schema
 
+        # Without this the SDK lists all tools on every call since 2026-07-28, to see which headers there could be.
         server.get_tool_input_schema = input_schema_of
+        server.middleware.append(_note_version)
+        self.short = ShortRoad(server, nursery)
         self.manager = StreamableHTTPSessionManager(
             server,
             stateless=self._alone,
-            session_idle_timeout=IDLE_SECONDS,
+            session_idle_timeout=None,  # of most requests it does not know, see `end_idle`
             max_sessions=None,  # `Sessions` bounds them
         )
+
+    def _spec_of(self, name: str) -> ToolSpec | None:
+        # Whoever asks does not wait, and engines do not change their tools.
+        found = self._engine._open_pipeline().registry.get(name)  # noqa: SLF001 - as above
+        return None if found is None else found.spec
+
+    def _asks(self, name: str) -> bool:
+        spec = self._spec_of(name)
+        return spec is not None and spec.needs_confirmation
+
+    async def end_idle(self) -> None:
+        """End the sessions that have been idle for too long, until cancelled."""
+        while True:
+            await trio.sleep(IDLE_SECONDS / IDLE_ROUNDS)
+            for session_id in self._sessions.take_idle(IDLE_SECONDS):
+                try:
+                    await self._end(session_id)
+                except Exception:
+                    log.exception(
+                        "a session could not be ended"
+                    )  # the SDK's business, and not that of the other sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request. When it breaks off, so does the execution that it has begun."""
@@ -118,72 +144,83 @@ class HttpApplication:
         request = await receive()
         if scope["method"] == "POST":
             # Before the SDK does it: it would answer without a body, or without saying what that is.
-            problem = content_type_problem(_first(scope["headers"], _CONTENT_TYPE))
+            problem = content_type_problem(first(scope["headers"], _CONTENT_TYPE))
             if problem is not None:
-                await _refuse(send, 400, invalid_request(problem))
+                await refuse(send, 400, invalid_request(problem))
                 return
-            if not all(check_accept_headers(Request(scope))):
+            if not _accepts_both(first(scope["headers"], b"accept")):
                 problem = "the header Accept must name application/json and text/event-stream"
-                await _refuse(send, 406, invalid_request(problem))
+                await refuse(send, 406, invalid_request(problem))
                 return
-            scope["headers"] = [*_without(scope["headers"], _CONTENT_TYPE), _JSON]  # it knows one way of writing it
+            scope["headers"] = [*without(scope["headers"], _CONTENT_TYPE), JSON]  # it knows one way of writing it
             try:
                 message, exchange = read(request["body"])
             except MessageError as error:
-                await _send(send, 400, error.reply)
+                await send_document(send, 400, error.reply)
                 return
             if exchange.arguments is not None and bytes(memoryview(exchange.arguments)[:1]) != b"{":
                 # Without them: the SDK would refuse what is no object in words of its own.
                 request = {**request, "body": write(message)}
         elif scope["method"] == "GET":
-            receive = _until(self._stopping)  # a stream of what the server has to say: nothing any more
-            scope["headers"] = _without(scope["headers"], _LAST_EVENT_ID)  # nothing is kept that it could go on with
-        receive = _again(request, receive)
-        version = _first(scope["headers"], _VERSION)
+            receive = until(self._stopping)  # a stream of what the server has to say: nothing any more
+            scope["headers"] = without(scope["headers"], _LAST_EVENT_ID)  # nothing is kept that it could go on with
+        receive = again(request, receive)
+        version = first(scope["headers"], _VERSION)
         modern = version is not None and version not in _HANDSHAKE_VERSIONS
         # Where there are no sessions, a request is given up by closing it; else there is a message for that.
         alone = modern or self._alone
-        executor = caller.bind(transport="mcp", gone=Cause.DISCONNECT if alone else Cause.CALLER)
+        exchange.left = Cause.DISCONNECT if alone else Cause.CALLER
+        executor = caller.bind(transport="mcp", gone=exchange.why_left)
         scope["extensions"] |= {CALLER: executor, _EXCHANGE: exchange}
         try:
             if alone and scope["method"] != "POST":
-                await _refuse(send, 405, _no_sessions(), [(b"allow", b"POST")])
+                await refuse(send, 405, _no_sessions(), [(b"allow", b"POST")])
+            elif modern:
+                await self.manager.handle_request(scope, receive, send)
             elif alone:
-                await self.manager.handle_request(scope, receive, send if modern else _escaping(send))
+                agreed = DEFAULT_NEGOTIATED_VERSION if version is None else version.decode()
+                if isinstance(message, JSONRPCRequest) and is_short(message, self._asks):
+                    await self.short.answer(message, exchange, Request(scope), agreed, send)
+                else:
+                    await self.manager.handle_request(scope, receive, escaping(send))
             elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
-                await self._open(scope, receive, send, owner_of(caller.context))
+                await self._open(exchange, scope, receive, send, owner_of(caller.context))
             else:
-                await self._in_session(message, exchange, scope, receive, _escaping(send), owner_of(caller.context))
+                await self._in_session(message, exchange, scope, receive, send, owner_of(caller.context))
         except BaseException:
             exchange.stop(Cause.DISCONNECT)
             raise
 
-    async def _open(self, scope: Scope, receive: Receive, send: Send, owner: Owner) -> None:
+    async def _open(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send, owner: Owner) -> None:
         """Let a session be opened, whatever has become of the one that the client has had before."""
-        scope["headers"] = _without(scope["headers"], _SESSION_ID)
+        scope["headers"] = without(scope["headers"], _SESSION_ID)
         try:
             oldest = self._sessions.reserve(owner)
         except FullError:
             error = AgentError.standard(
                 "OVERLOADED", "every session of this server is in use", retry_after=FULL_RETRY_SECONDS
             )
-            await _refuse(send, 503, error, [(b"retry-after", b"%d" % FULL_RETRY_SECONDS)])
+            await refuse(send, 503, error, [(b"retry-after", b"%d" % FULL_RETRY_SECONDS)])
             return
         gone, done = trio.Event(), trio.Event()
+        session: Session | None = None
 
         async def watch(message: Message) -> None:
+            nonlocal session
             if message["type"] == "http.response.start" and message["status"] < 400:
-                session_id = _first(message["headers"], _SESSION_ID)
+                session_id = first(message["headers"], _SESSION_ID)
                 if session_id is not None:
-                    self._sessions.add(session_id.decode("latin-1"), owner)
+                    session = self._sessions.add(session_id.decode("latin-1"), owner)
             if not gone.is_set():
                 await send(message)
 
         async def run() -> None:
             try:
                 if oldest is not None:
-                    await self._end(oldest, scope)
-                await self.manager.handle_request(scope, _again(await receive(), _until(gone)), watch)
+                    await self._end(oldest)
+                await self.manager.handle_request(scope, again(await receive(), until(gone)), watch)
+                if session is not None:
+                    session.version = exchange.version
             except Exception:
                 log.exception("a session could not be opened")  # the boundary of one request
             finally:
@@ -207,87 +244,99 @@ class HttpApplication:
         send: Send,
         owner: Owner,
     ) -> None:
-        given = _first(scope["headers"], _SESSION_ID)
+        given = first(scope["headers"], _SESSION_ID)
         if given is None:
-            await _refuse(send, 400, invalid_request("the header Mcp-Session-Id is missing; begin with 'initialize'"))
+            await refuse(send, 400, invalid_request("the header Mcp-Session-Id is missing; begin with 'initialize'"))
             return
         session_id = given.decode("latin-1")
         session = self._sessions.find(session_id, owner)
         if session is None:
-            await _refuse(send, 404, invalid_request("there is no such session any more; begin with 'initialize'"))
+            await refuse(send, 404, invalid_request("there is no such session any more; begin with 'initialize'"))
             return
 
-        paced = _Paced(send)
-        exchange.wait_report = paced.wait_report
+        with self._sessions.using(session_id, session):
+            if isinstance(message, JSONRPCRequest):
+                await self._ask(session_id, session, message, exchange, scope, receive, send)
+                return
+            if scope["method"] == "DELETE":
+                session.stop()
+                self._sessions.remove(session_id)
+            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+                taken_back = session.short.get(str(cancelled_request_id_from_params(message.params)))
+                if taken_back is not None:
+                    taken_back.take_back()
+            await self._hand_on(session_id, scope, receive, Paced(escaping(send)))
+
+    async def _ask(
+        self,
+        session_id: str,
+        session: Session,
+        message: JSONRPCRequest,
+        exchange: Exchange,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer a request in a session."""
+        key = str(message.id)  # the SDK tells streams apart by this
+        if key in session.running:
+            await refuse(send, 400, invalid_request(f"a request with the id {key!r} is still being handled"))
+            return
+        session.running[key] = exchange
+        try:
+            if session.version is not None and is_short(message, self._asks):
+                exchange.left = Cause.DISCONNECT  # until it is taken back
+                session.short[key] = exchange
+                await self.short.answer(message, exchange, Request(scope), session.version, send)
+                return
+            paced = Paced(escaping(send))
+            exchange.wait_report = paced.wait_report
+            await self._hand_on(session_id, scope, receive, paced)
+        finally:
+            del session.running[key]
+            session.short.pop(key, None)
+
+    async def _hand_on(self, session_id: str, scope: Scope, receive: Receive, paced: Paced) -> None:
+        """Let the SDK answer."""
 
         async def watch(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 404:
-                self._sessions.remove(session_id)  # it has been idle for too long
+                self._sessions.remove(session_id)  # the SDK has lost it
             await paced.send(message)
 
-        with self._sessions.using(session_id, session):
-            if not isinstance(message, JSONRPCRequest):
-                if scope["method"] == "DELETE":
-                    session.stop()
-                    self._sessions.remove(session_id)
-                await self.manager.handle_request(scope, receive, watch)
-                return
-            key = str(message.id)  # the SDK tells streams apart by this
-            if key in session.running:
-                await _refuse(send, 400, invalid_request(f"a request with the id {key!r} is still being handled"))
-                return
-            session.running[key] = exchange
-            try:
-                await self.manager.handle_request(scope, receive, watch)
-            finally:
-                paced.close()
-                del session.running[key]
+        try:
+            await self.manager.handle_request(scope, receive, watch)
+        finally:
+            paced.close()
 
-    async def _end(self, session_id: str, scope: Scope) -> None:
+    async def _end(self, session_id: str) -> None:
         """End an idle session, in the way in which its client would."""
 
         async def discard(_: Message) -> None:
             await trio.lowlevel.checkpoint()
 
         headers = [(_SESSION_ID, session_id.encode("latin-1"))]
-        nothing = _again({"type": "http.request", "body": b""}, trio.sleep_forever)
-        await self.manager.handle_request({**scope, "method": "DELETE", "headers": headers}, nothing, discard)
+        nothing = again({"type": "http.request", "body": b""}, trio.sleep_forever)
+        await self.manager.handle_request({"type": "http", "method": "DELETE", "headers": headers}, nothing, discard)
+
+
+async def _note_version(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Which version is agreed upon, only the answer tells."""
+    result = await call_next(ctx)
+    if ctx.method == "initialize" and isinstance(result, dict):
+        _exchange_of(ctx).version = result.get("protocolVersion")
+    return result
+
+
+@functools.lru_cache(MAX_CACHED_HEADERS)
+def _accepts_both(accept: bytes | None) -> bool:
+    """Whether an ``Accept`` allows what the SDK may answer with."""
+    headers = [] if accept is None else [(b"accept", accept)]
+    return all(check_accept_headers(Request({"type": "http", "headers": headers})))
 
 
 def _no_sessions() -> AgentError:
     return AgentError.standard("METHOD_NOT_ALLOWED", "there are no sessions here; this address answers to POST only")
-
-
-class _Paced:
-    """Sends what the SDK writes on one stream, and lets one report after the other onto it.
-
-    The SDK hands on the messages of a session one after the other, each stream with a few in its queue: more reports than a
-    slow reader takes would hold up all other streams. And its comments in silent streams do not wait for an event that
-    is on its way.
-    """
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._lock = trio.Lock()
-        self._out = trio.Event()
-        self._out.set()
-        self._closed = False
-
-    async def send(self, message: Message) -> None:
-        async with self._lock:
-            await self._send(message)
-        if not message.get("body", b":").startswith(b":"):
-            self._out.set()
-
-    async def wait_report(self) -> None:
-        await self._out.wait()
-        if not self._closed:
-            self._out = trio.Event()
-
-    def close(self) -> None:
-        """Nothing more will be sent, and nobody has to wait for it."""
-        self._closed = True
-        self._out.set()
 
 
 def _executor_of(context: Context) -> BoundEngine:
@@ -304,54 +353,3 @@ def _extensions(context: Context) -> dict[str, Any]:
     assert context.request is not None  # what `__call__` has passed on, as the SDK wraps it
     extensions: dict[str, Any] = context.request.scope["extensions"]
     return extensions
-
-
-def _first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    return next((value for key, value in headers if key == name), None)
-
-
-def _without(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> Headers:
-    return [(key, value) for key, value in headers if key != name]
-
-
-def _again(message: Message, receive: Receive) -> Receive:
-    """Gives a message that has been taken, and then what follows."""
-    left = [message]
-
-    async def again() -> Message:
-        return left.pop() if left else await receive()
-
-    return again
-
-
-def _until(end: trio.Event) -> Receive:
-    """Gives no message until the end, and then that of a client that has gone."""
-
-    async def receive() -> Message:
-        await end.wait()
-        return {"type": "http.disconnect"}
-
-    return receive
-
-
-def _escaping(send: Send) -> Send:
-    """Widely used readers of events split lines where Unicode, but not the standard of events, has their ends."""
-
-    async def escaping(message: Message) -> None:
-        body = message.get("body", b"")
-        if not body.isascii():
-            for end in "\u2028\u2029\u0085":
-                body = body.replace(end.encode(), b"\\u%04x" % ord(end))  # only strings can have them
-            message = {**message, "body": body}
-        await send(message)
-
-    return escaping
-
-
-async def _refuse(send: Send, status: int, error: AgentError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    await _send(send, status, error_reply(None, types.INVALID_REQUEST, error), headers)
-
-
-async def _send(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [_JSON, *headers]})
-    await send({"type": "http.response.body", "body": body})

@@ -1,8 +1,9 @@
-"""The sessions of clients over HTTP: whose they are, how many, and what runs in them. Pure: no sockets, no clocks."""
+"""The sessions of clients over HTTP: whose they are, how many, and what runs in them. Pure: no sockets, and a clock that is given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from carmy_engine import Cause
@@ -18,16 +19,22 @@ class Session:
 
     Attributes:
         owner: Who opened it.
+        version: Of the protocol; None until it has been agreed upon.
         running: Its requests that have not been answered, by id.
+        short: Those of them that the SDK does not know of.
         open: HTTP requests in it, streams included.
+        used: When there was one last.
     """
 
-    __slots__ = ("open", "owner", "running")
+    __slots__ = ("open", "owner", "running", "short", "used", "version")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, now: float) -> None:
         self.owner = owner
+        self.version: str | None = None
         self.running: dict[str, Exchange] = {}
+        self.short: dict[str, Exchange] = {}
         self.open = 0
+        self.used = now
 
     def stop(self) -> None:
         """Nobody waits for its answers any more."""
@@ -42,8 +49,9 @@ class FullError(Exception):
 class Sessions:
     """All sessions, the one that was used last at the end."""
 
-    def __init__(self, most: int = MAX_SESSIONS) -> None:
+    def __init__(self, most: int = MAX_SESSIONS, now: Callable[[], float] = time.monotonic) -> None:
         self._most = most
+        self._now = now
         self._sessions: dict[str, Session] = {}
         self._opening = 0
 
@@ -79,9 +87,18 @@ class Sessions:
         """The one for which there was room has been opened, or will not be."""
         self._opening -= 1
 
-    def add(self, session_id: str, owner: Owner) -> None:
+    def add(self, session_id: str, owner: Owner) -> Session:
         """A session has been opened."""
-        self._sessions[session_id] = Session(owner)
+        session = self._sessions[session_id] = Session(owner, self._now())
+        return session
+
+    def take_idle(self, seconds: float) -> list[str]:
+        """Take those out in which there was no request for so long."""
+        since = self._now() - seconds
+        idle = [id_ for id_, session in self._sessions.items() if not session.open and session.used <= since]
+        for session_id in idle:
+            del self._sessions[session_id]
+        return idle
 
     @contextmanager
     def using(self, session_id: str, session: Session) -> Iterator[None]:
@@ -91,6 +108,7 @@ class Sessions:
             yield
         finally:
             session.open -= 1
+            session.used = self._now()
             if self._sessions.pop(session_id, None) is not None:
                 self._sessions[session_id] = session  # at the end
 

@@ -1,0 +1,250 @@
+"""MCP over HTTP: requests to which one document is the whole answer, and what they keep of all that others have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+import trio
+import trio.testing
+from mcp_types.jsonrpc import JSONRPCRequest
+
+import carmy_mcp._short
+from carmy_engine import Cause, McpSettings
+from carmy_mcp._sessions import Sessions
+from carmy_mcp._short import is_short
+from tests.mcp.conftest import HELLO, request
+from tests.mcp.http import TOOLS, Caller, calling, is_running, last_record, messages, reaches
+from tests.mcp.inside import Ran
+from tests.mcp.test_http_long import tools_of
+from tests.support.http import Running, front_end, serving
+
+VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+ALONE: dict[str, Any] = {"mcp": McpSettings(sessions=False)}
+
+
+@pytest.fixture(autouse=True, params=["hypercorn", "native"])
+def server(request: pytest.FixtureRequest) -> Iterator[Literal["hypercorn", "native"]]:
+    """The name of the front end."""
+    token = front_end.set(request.param)
+    yield request.param
+    front_end.reset(token)
+
+
+async def take_back(server: Running, caller: Caller, request_id: object) -> None:
+    """Cancel a request in the same session, on a connection of its own."""
+    async with server.client() as client:
+        other = Caller(client, caller.version)
+        other.session = caller.session
+        await other.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}})
+        assert (await client.answer()).status == 202
+
+
+def _call(name: object, **more: object) -> JSONRPCRequest:
+    return JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method="tools/call", params={"name": name, **more})
+
+
+def test_which_requests_are_short() -> None:
+    """Pings, lists, and calls about which nothing can be said before their end."""
+
+    def asks(name: str) -> bool:
+        return name == "destroy"
+
+    assert is_short(_call("echo"), asks)
+    assert is_short(_call("echo", _meta={"carmy/request_id": "r"}), asks)
+    assert is_short(_call(7), asks)  # it will be refused
+    assert not is_short(_call("destroy"), asks)
+    assert not is_short(_call("echo", _meta={"progressToken": 0}), asks)
+    for method, short in (("ping", True), ("tools/list", True), ("tasks/get", False), ("logging/setLevel", False)):
+        assert is_short(JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method=method), asks) is short
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("settings", [{}, ALONE])
+async def test_one_document(version: str, settings: dict[str, Any]) -> None:
+    """Such a request is answered with one JSON document and its length, in a session and without one; one about which there may be
+    reports still gets events.
+    """
+    async with serving(*TOOLS, settings=settings) as server, server.client() as client:
+        caller = Caller(client, version)
+        if not settings:
+            await caller.hello()
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("ping", {}),
+            ("tools/list", {}),
+            ("tools/call", {"name": "pair", "arguments": {"a": 1, "b": 2}}),
+            ("tools/call", {"name": "nothing", "arguments": {}}),
+        ]
+        for method, params in asked:
+            sent = await caller.send(method, **params)
+            answer = await client.answer()
+            assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+            assert answer.headers["content-length"] == str(len(answer.body))
+            assert answer.json["id"] == sent
+            assert ("error" in answer.json) == (params.get("name") == "nothing")
+        await caller.send("tools/call", {"progressToken": 1}, name="echo", arguments={"text": "hi"})
+        assert (await client.answer()).headers["content-type"].startswith("text/event-stream")
+
+
+async def test_a_write_that_is_taken_back() -> None:
+    """It is told so, and remains in doubt: nobody has seen an answer. The session goes on, and the id can be used again."""
+    meta = {"carmy/request_id": "r"}
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        sent = await caller.send("tools/call", meta, name="hold", arguments={})
+        await is_running(server.engine)
+        await take_back(server, caller, sent + 1)
+        await take_back(server, caller, {"of": "no request"})
+        assert server.engine.statistics().running == 1
+        await take_back(server, caller, str(sent))
+        told = (await caller.client.answer()).json
+        assert (told["id"], told["error"]["code"]) == (sent, -32800)
+        caller._id = sent - 1
+        error = (await caller.call("hold", meta))["_meta"]["carmy/error"]
+        assert (error["code"], error["details"]["cause"]) == ("EXECUTION_UNCERTAIN", "caller")
+
+
+async def test_taking_back_in_another_session() -> None:
+    """Equal ids in another session of the same caller are other requests."""
+    async with serving(*TOOLS) as server, calling(server) as caller, calling(server) as other:
+        sent = await caller.send("tools/call", name="hold", arguments={})
+        await is_running(server.engine)
+        await take_back(server, other, sent)
+        assert (await other.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
+        assert server.engine.statistics().running == 1
+
+
+async def test_the_end_of_a_session_with_a_call() -> None:
+    """Whoever still waits for a call when its session is ended is told that it was cancelled."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        await caller.send("tools/call", name="hold", arguments={})
+        await is_running(server.engine)
+        assert (await server.get("/mcp", {"mcp-session-id": caller.session or ""}, "DELETE")).status == 200
+        (told,) = messages(await caller.client.answer())
+        assert told["result"]["_meta"]["carmy/error"]["code"] == "CANCELLED"
+        assert (await last_record(server.engine)).cause is Cause.DISCONNECT
+
+
+async def test_a_tool_that_asks() -> None:
+    """A call that may need a confirmation still asks the person, in a session that has had calls of other kinds."""
+
+    ran = Ran()
+    async with serving(*TOOLS, *tools_of(ran)) as server, server.client() as connection:
+        caller = Caller(connection, "2025-11-25")
+        await caller.send("initialize", **{**HELLO[0]["params"], "capabilities": {"elicitation": {}}})
+        caller.session = (await connection.answer()).headers["mcp-session-id"]
+        await caller.post(HELLO[1])
+        await connection.answer()
+        assert (await caller.call("echo", text="hi"))["isError"] is False
+        await caller.send("tools/call", name="destroy", arguments={"name": "x"})
+        read = b""
+        with trio.fail_after(20):
+            while b"elicitation/create" not in read:
+                data = bytes(await connection.stream.receive_some(100_000))
+                assert data
+                read += data
+    assert ran.names == []
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are soon long in coming."""
+    monkeypatch.setattr(carmy_mcp._short, "SILENT_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_answer_that_is_long_in_coming() -> None:
+    """It becomes the one event of a stream, with comments before it, and the connection goes on."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        sent = await caller.send("tools/call", {"carmy/timeout_ms": 500}, name="hold", arguments={})
+        answer = await caller.client.answer()
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.headers["cache-control"] == "no-cache, no-transform"
+        comments = [line for line in answer.body.split(b"\n") if line.startswith(b":")]
+        assert len(comments) > 1
+        (told,) = messages(answer)
+        assert (told["id"], told["result"]["_meta"]["carmy/status"]) == (sent, "timed_out")
+        assert (await caller.call("echo", text="\u2028"))["structuredContent"] == {"result": "\u2028"}
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("how", ["taken back", "left", "drained"])
+async def test_how_a_long_wait_ends(how: str) -> None:
+    """Such a stream is ended as any other: its call is cancelled when it is taken back, when its client leaves, and at shutdown."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        sent = await caller.send("tools/call", name="hold", arguments={})
+        status, _ = await caller.client.head()
+        assert status == 200
+        assert (await caller.client.chunk()).startswith(b":")
+        assert server.engine.statistics().running == 1
+        if how == "left":
+            caller.client.reset()
+        elif how == "drained":
+            await server.engine.shut_down(0)
+        else:
+            await take_back(server, caller, sent)
+        record = await last_record(server.engine)
+        assert record.cause is {"left": Cause.DISCONNECT, "drained": Cause.SHUTDOWN, "taken back": Cause.CALLER}[how]
+        if how != "left":
+            with trio.fail_after(20):
+                body = b"".join([chunk async for chunk in caller.client.chunks()])
+            assert (b"-32800" if how == "taken back" else b"SHUTTING_DOWN") in body
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_short_calls_that_are_dropped_leave_nothing() -> None:
+    """After many calls whose clients left at any moment there runs neither an execution nor a task of theirs."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        await caller.call("echo", text="warm")
+        with trio.fail_after(20):
+            await trio.testing.wait_all_tasks_blocked(0.1)
+        before = trio.lowlevel.current_statistics().tasks_living
+        for number in range(40):
+            async with server.client() as client:
+                other = Caller(client, caller.version)
+                other.session, other._id = caller.session, 1000 + number
+                name, arguments = ("hold", {}) if number % 2 else ("echo", {"text": "x"})
+                await other.send("tools/call", name=name, arguments=arguments)
+                for _ in range(number % 20):
+                    await trio.lowlevel.checkpoint()
+                if number % 10 == 1:
+                    await is_running(server.engine)
+                    await client.head()  # the stream has begun
+        await is_running(server.engine, 0)
+        await reaches(lambda: trio.lowlevel.current_statistics().tasks_living <= before)
+        assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
+
+
+async def test_pipelined_requests() -> None:
+    """Requests of one connection are answered in their order, whichever way they take."""
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        headers = {**caller.headers, "mcp-session-id": caller.session or ""}
+        for number in range(6):
+            meta = {"progressToken": number} if number % 2 else {}
+            call = request(100 + number, "tools/call", name="echo", arguments={"text": str(number)}, _meta=meta)
+            await caller.post(call, headers)
+        for number in range(6):
+            told = messages(await caller.client.answer())[-1]
+            assert (told["id"], told["result"]["structuredContent"]) == (100 + number, {"result": str(number)})
+
+
+def test_which_sessions_are_idle() -> None:
+    """Those in which there has been no request for so long, whichever way it took; none in which one goes on."""
+    now = 0.0
+    sessions = Sessions(now=lambda: now)
+    for name in ("used", "open", "idle"):
+        sessions.add(name, (None, None))
+    used, open_ = (sessions.find(name, (None, None)) for name in ("used", "open"))
+    assert used is not None
+    assert open_ is not None
+    with sessions.using("open", open_):
+        now = 5.0
+        with sessions.using("used", used):
+            pass
+        assert sessions.take_idle(10) == []
+        now = 10.0
+        assert sessions.take_idle(10) == ["idle"]
+        now = 15.0
+        assert sessions.take_idle(10) == ["used"]
+        assert sessions.take_idle(10) == []
+    assert len(sessions) == 1

@@ -1,0 +1,107 @@
+"""Pieces of ASGI: what goes between a request and the SDK, and answers that are made without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import mcp_types as types
+import trio
+
+from carmy_engine import AgentError
+from carmy_http._mounted import Message, Receive, Send
+
+from ._messages import error_reply
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+JSON = (b"content-type", b"application/json")
+
+
+class Paced:
+    """Sends what the SDK writes on one stream, and lets one report after the other onto it.
+
+    The SDK hands on the messages of a session one after the other, each stream with a few in its queue: more reports than a
+    slow reader takes would hold up all other streams. And its comments in silent streams do not wait for an event that
+    is on its way.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = trio.Lock()
+        self._out = trio.Event()
+        self._out.set()
+        self._closed = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message, whole."""
+        async with self._lock:
+            await self._send(message)
+        if not message.get("body", b":").startswith(b":"):
+            self._out.set()
+
+    async def wait_report(self) -> None:
+        """See `Exchange.wait_report`."""
+        await self._out.wait()
+        if not self._closed:
+            self._out = trio.Event()
+
+    def close(self) -> None:
+        """Nothing more will be sent, and nobody has to wait for it."""
+        self._closed = True
+        self._out.set()
+
+
+def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """The first value of a header, None when it is absent."""
+    return next((value for key, value in headers if key == name), None)
+
+
+def without(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> Headers:
+    """All other headers."""
+    return [(key, value) for key, value in headers if key != name]
+
+
+def again(message: Message, receive: Receive) -> Receive:
+    """Gives a message that has been taken, and then what follows."""
+    left = [message]
+
+    async def again() -> Message:
+        return left.pop() if left else await receive()
+
+    return again
+
+
+def until(end: trio.Event) -> Receive:
+    """Gives no message until the end, and then that of a client that has gone."""
+
+    async def receive() -> Message:
+        await end.wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+def escaping(send: Send) -> Send:
+    """Widely used readers of events split lines where Unicode, but not the standard of events, has their ends."""
+
+    async def escaping(message: Message) -> None:
+        body = message.get("body", b"")
+        if not body.isascii():
+            for end in "\u2028\u2029\u0085":
+                body = body.replace(end.encode(), b"\\u%04x" % ord(end))  # only strings can have them
+            message = {**message, "body": body}
+        await send(message)
+
+    return escaping
+
+
+async def refuse(send: Send, status: int, error: AgentError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Answer with one error, to no request in particular."""
+    await send_document(send, status, error_reply(None, types.INVALID_REQUEST, error), headers)
+
+
+async def send_document(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Answer with one JSON document."""
+    await send({"type": "http.response.start", "status": status, "headers": [JSON, *headers]})
+    await send({"type": "http.response.body", "body": body})

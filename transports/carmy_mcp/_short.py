@@ -1,0 +1,199 @@
+"""The short road over HTTP: requests to which there is one answer and nothing else to say, past the SDK's sessions.
+
+In a session, the SDK leads each request through four streams and five tasks, so that anything may be said about it while it is
+handled. About most requests nothing is. Those go to the SDK's handlers at once, in the task of their HTTP request, and the
+answer is one JSON document: for each request a server may choose between that and a stream of events. An answer that is long
+in coming becomes a stream after all, so that nobody on the way takes the silence for a lost connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+import trio
+from mcp.server.connection import Connection
+from mcp.server.lowlevel.server import Server
+from mcp.server.runner import ServerRunner
+from mcp.server.streamable_http import REQUEST_CANCELLED
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types.jsonrpc import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from carmy_engine import Cause
+from carmy_http._mounted import Message, Send
+from carmy_http._sse import EVENT_STREAM, HEARTBEAT
+
+from ._exchange import Exchange
+from ._messages import write
+
+log = logging.getLogger("carmy_mcp")
+
+SILENT_SECONDS = 15.0
+"""Without an answer, after which it becomes a stream, and between the comments in that. Common proxies cut a silent connection
+after 30 to 100 seconds."""
+
+_METHODS = frozenset({"ping", "tools/call", "tools/list"})
+_JSON = [(b"content-type", b"application/json")]
+_TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
+
+
+def is_short(message: JSONRPCRequest, asks: Callable[[str], bool]) -> bool:
+    """Whether one answer is all that there will be to say.
+
+    Args:
+        message: In a version of the protocol with a handshake.
+        asks: Tells by a tool's name whether a person may have to be asked about a call of it.
+    """
+    if message.method != "tools/call":
+        return message.method in _METHODS
+    name = (message.params or {}).get("name")
+    return progress_token_from_params(message.params) is None and not (isinstance(name, str) and asks(name))
+
+
+class ShortRoad:
+    """Answers what `is_short`.
+
+    Args:
+        server: What handles requests. Who sent one, it finds in the request's context.
+        nursery: For answers that are long in coming.
+    """
+
+    def __init__(self, server: Server[Any], nursery: trio.Nursery) -> None:
+        # One for each version: nothing that these requests can ask for depends on anything else that a client has said.
+        self._runners = {
+            version: ServerRunner(server, Connection.from_envelope(version, None, None), {})
+            for version in HANDSHAKE_PROTOCOL_VERSIONS
+        }
+        self._nursery = nursery
+        self._waiting: dict[_Reply, float] = {}
+        """Since when, on trio's clock; the one that has waited for longest first."""
+        self._some = trio.Event()
+
+    async def run(self) -> None:
+        """Begin a stream for every answer that is long in coming, until cancelled."""
+        while True:
+            while not self._waiting:  # it may have been a moment's wait
+                self._some = trio.Event()
+                await self._some.wait()
+            await trio.sleep_until(next(iter(self._waiting.values())) + SILENT_SECONDS)
+            late = trio.current_time() - SILENT_SECONDS
+            for reply in [reply for reply, since in self._waiting.items() if since <= late]:
+                del self._waiting[reply]
+                self._nursery.start_soon(reply.stream)
+
+    async def answer(
+        self, message: JSONRPCRequest, exchange: Exchange, context: object, version: str, send: Send
+    ) -> None:
+        """Handle a request and send its answer. If cancelled, its client has left, and so is the execution.
+
+        Args:
+            message: The request.
+            exchange: What is known of it.
+            context: What its handler finds as the request.
+            version: Of the protocol, with a handshake.
+            send: Of ASGI.
+        """
+        reply = _Reply(send)
+        self._waiting[reply] = trio.current_time()
+        self._some.set()
+        try:
+            answer = await self._handle(message, context, version)
+            if exchange.left is Cause.CALLER:  # it has taken it back
+                answer = _error(message, types.ErrorData(code=REQUEST_CANCELLED, message="Request cancelled"))
+            await reply.send(write(answer))
+        finally:
+            self._waiting.pop(reply, None)
+            reply.over.set()
+
+    async def _handle(self, message: JSONRPCRequest, context: object, version: str) -> JSONRPCResponse | JSONRPCError:
+        asked = _Asked(message.id, ServerMessageMetadata(request_context=context, can_send_request=False))
+        try:
+            result = await self._runners[version].on_request(asked, message.method, message.params)
+        except (MCPError, ValidationError) as error:  # `guard` lets nothing else through
+            told = handler_exception_to_error_data(error)
+            assert told is not None
+            return _error(message, told)
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=message.id, result=result)
+
+
+class _Reply:
+    """One answer.
+
+    Attributes:
+        over: Set when there is nothing more to wait for.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._streams = False
+        self._lock = trio.Lock()
+        self.over = trio.Event()
+
+    async def stream(self) -> None:
+        """Begin a stream, and let it not be silent, until there is an answer."""
+        self._streams = True
+        try:
+            async with self._lock:
+                await self._send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+            while not self.over.is_set():
+                async with self._lock:
+                    if not self.over.is_set():
+                        await self._send(_body(HEARTBEAT, more=True))
+                with trio.move_on_after(SILENT_SECONDS):
+                    await self.over.wait()
+        except Exception:
+            # A client that has gone is told to the request's own task; here it would end all others.
+            log.debug("a client cannot be told that its call goes on", exc_info=True)
+
+    async def send(self, document: bytes) -> None:
+        """Send the answer, in whatever form it has to have by now."""
+        if not self._streams:
+            await self._send({"type": "http.response.start", "status": 200, "headers": _JSON})
+            await self._send(_body(document, more=False))
+            return
+        async with self._lock:
+            self.over.set()
+            await self._send(_body(b"event: message\ndata: %b\n\n" % document, more=False))
+
+
+def _body(data: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+def _error(message: JSONRPCRequest, error: types.ErrorData) -> JSONRPCError:
+    return JSONRPCError.model_construct(jsonrpc="2.0", id=message.id, error=error)
+
+
+class _Asked:
+    """A request as the SDK's handlers see it. There is no way back to the client but the answer."""
+
+    transport = _TRANSPORT
+    can_send_request = False
+
+    def __init__(self, request_id: types.RequestId, metadata: ServerMessageMetadata) -> None:
+        self.request_id = request_id
+        self.message_metadata = metadata
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        return anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        await trio.lowlevel.checkpoint()
