@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import trio
 import trio.testing
-from mcp_types.jsonrpc import JSONRPCRequest
+from mcp.server.lowlevel.server import Server
+from mcp_types.jsonrpc import HEADER_MISMATCH, JSONRPCRequest
+from pydantic import Field
 
 import carmy_mcp._short
-from carmy_engine import Cause, McpSettings
+from carmy_engine import Cause, McpSettings, tool
 from carmy_mcp._sessions import Sessions
-from carmy_mcp._short import is_short
+from carmy_mcp._short import ShortRoad, is_short, modern_route
 from tests.mcp.conftest import HELLO, request
-from tests.mcp.http import TOOLS, Caller, calling, is_running, last_record, messages, reaches
+from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
 from tests.mcp.inside import Ran
 from tests.mcp.test_http_long import tools_of
 from tests.support.http import Running, front_end, serving
@@ -58,6 +60,102 @@ def test_which_requests_are_short() -> None:
     assert not is_short(_call("echo", _meta={"progressToken": 0}), asks)
     for method, short in (("ping", True), ("tools/list", True), ("tasks/get", False), ("logging/setLevel", False)):
         assert is_short(JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method=method), asks) is short
+
+
+ENVELOPE: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HEADERS = [
+    (b"host", b"127.0.0.1"),
+    (b"mcp-protocol-version", MODERN.encode()),
+    (b"mcp-method", b"tools/call"),
+    (b"mcp-name", b"echo"),
+]
+
+
+def test_which_requests_are_short_without_a_handshake() -> None:
+    """Those that will be handled and have one answer: what names itself in two ways is left to the SDK to refuse."""
+
+    def declares(name: str) -> bool:
+        return name == "local"
+
+    call = _call("echo", _meta=ENVELOPE)
+    route = modern_route(call, HEADERS, declares)
+    assert route is not None
+    assert (route.protocol_version, route.client_info, route.client_capabilities) == (MODERN, None, {})
+    assert modern_route(_call("echo", _meta={**ENVELOPE, "progressToken": 1}), HEADERS, declares) is None
+    assert modern_route(_call("echo", _meta={}), HEADERS, declares) is None
+    assert modern_route(_call("echo"), HEADERS, declares) is None
+    for headers in (
+        HEADERS[:-1],
+        [*HEADERS[:-1], (b"mcp-name", b"other")],
+        [*HEADERS, HEADERS[-1]],
+        [*HEADERS[:2], (b"mcp-method", b"tools/list"), HEADERS[-1]],
+        [*HEADERS[:1], (b"mcp-protocol-version", b"2099-01-01"), *HEADERS[2:]],
+    ):
+        assert modern_route(call, headers, declares) is None
+    local = [*HEADERS[:-1], (b"mcp-name", b"local")]
+    assert modern_route(_call("local", _meta=ENVELOPE), local, declares) is None
+    listen = JSONRPCRequest.model_construct(
+        jsonrpc="2.0", id=1, method="subscriptions/listen", params={"_meta": ENVELOPE}
+    )
+    assert modern_route(listen, [*HEADERS[:2], (b"mcp-method", b"subscriptions/listen")], declares) is None
+
+
+async def test_what_clients_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is understood once for all clients that say the same, and no more of it is kept than there is room for."""
+    monkeypatch.setattr(carmy_mcp._short, "MAX_KNOWN", 2)
+    async with trio.open_nursery() as nursery:
+        road = ShortRoad(Server[Any]("test"), lambda _: None, nursery)
+
+        def takes(*capabilities: str) -> Any:
+            said = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {name: {} for name in capabilities}}
+            return road.takes_modern(_call("echo", _meta=said), HEADERS)
+
+        first = takes("elicitation")
+        assert takes("elicitation") is first
+        assert first.connection.client_capabilities.elicitation is not None
+        assert takes().connection.client_capabilities.elicitation is None
+        assert takes("sampling").connection.client_capabilities.sampling is not None
+        assert takes("elicitation") is not first  # it has made room
+        large = "x" * carmy_mcp._short.MAX_SAID_BYTES
+        assert takes(large) is not takes(large)
+
+
+async def test_headers_that_repeat_arguments() -> None:
+    """Where a tool's schema has such headers, calls are still compared with them, in the version that knows them."""
+
+    @tool(effect="read", register=False)
+    async def local(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+        """Say where."""
+        return region
+
+    async with serving(local) as server, calling(server, MODERN) as caller:
+        await caller.send("tools/call", name="local", arguments={"region": "eu"})
+        refused = await caller.client.answer()
+        assert (refused.status, refused.json["error"]["code"]) == (400, HEADER_MISMATCH)
+        caller.headers["mcp-param-region"] = "eu"
+        assert (await caller.call("local", region="eu"))["structuredContent"] == {"result": "eu"}
+    async with serving(local) as server, calling(server) as caller:
+        assert (await caller.call("local", region="eu"))["structuredContent"] == {"result": "eu"}
+
+
+async def test_statuses_without_a_handshake() -> None:
+    """Since 2026-07-28 errors have statuses of HTTP; the outcome of a call is none of those errors."""
+    async with serving(*TOOLS) as server, calling(server, MODERN) as caller:
+        asked: list[tuple[int, str, dict[str, Any]]] = [
+            (200, "tools/list", {}),
+            (200, "tools/call", {"name": "fail", "arguments": {"how": "declared"}}),
+            (400, "tools/call", {"name": "nothing", "arguments": {}}),
+            (400, "tools/list", {"cursor": "made-up"}),
+            (404, "tools/make", {}),
+        ]
+        for status, method, params in asked:
+            sent = await caller.send(method, **params)
+            answer = await caller.client.answer()
+            assert (answer.status, answer.json["id"]) == (status, sent)
+            assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -153,9 +251,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_an_answer_that_is_long_in_coming() -> None:
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+async def test_an_answer_that_is_long_in_coming(version: str) -> None:
     """It becomes the one event of a stream, with comments before it, and the connection goes on."""
-    async with serving(*TOOLS) as server, calling(server) as caller:
+    async with serving(*TOOLS) as server, calling(server, version) as caller:
         sent = await caller.send("tools/call", {"carmy/timeout_ms": 500}, name="hold", arguments={})
         answer = await caller.client.answer()
         assert answer.headers["content-type"] == "text/event-stream"

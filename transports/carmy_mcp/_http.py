@@ -35,7 +35,7 @@ from ._exchange import Exchange, Owner, owner_of
 from ._messages import MessageError, read, write
 from ._server import Context, make_server
 from ._sessions import FullError, Session, Sessions
-from ._short import ShortRoad, is_short
+from ._short import ShortRoad
 from ._tasks import Tasks
 
 log = logging.getLogger("carmy_mcp")
@@ -53,6 +53,7 @@ _SESSION_ID = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
 _LAST_EVENT_ID = b"last-event-id"
 _CONTENT_TYPE = b"content-type"
+_NOT_SAID = DEFAULT_NEGOTIATED_VERSION.encode()
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 _EXCHANGE = "carmy_mcp.exchange"
@@ -107,7 +108,7 @@ class HttpApplication:
         # Without this the SDK lists all tools on every call since 2026-07-28, to see which headers there could be.
         server.get_tool_input_schema = input_schema_of
         server.middleware.append(_note_version)
-        self.short = ShortRoad(server, nursery)
+        self.short = ShortRoad(server, self._spec_of, nursery)
         self.manager = StreamableHTTPSessionManager(
             server,
             stateless=self._alone,
@@ -119,10 +120,6 @@ class HttpApplication:
         # Whoever asks does not wait, and engines do not change their tools.
         found = self._engine._open_pipeline().registry.get(name)  # noqa: SLF001 - as above
         return None if found is None else found.spec
-
-    def _asks(self, name: str) -> bool:
-        spec = self._spec_of(name)
-        return spec is not None and spec.needs_confirmation
 
     async def end_idle(self) -> None:
         """End the sessions that have been idle for too long, until cancelled."""
@@ -175,14 +172,8 @@ class HttpApplication:
         try:
             if alone and scope["method"] != "POST":
                 await refuse(send, 405, _no_sessions(), [(b"allow", b"POST")])
-            elif modern:
-                await self.manager.handle_request(scope, receive, send)
             elif alone:
-                agreed = DEFAULT_NEGOTIATED_VERSION if version is None else version.decode()
-                if isinstance(message, JSONRPCRequest) and is_short(message, self._asks):
-                    await self.short.answer(message, exchange, Request(scope), agreed, send)
-                else:
-                    await self.manager.handle_request(scope, receive, escaping(send))
+                await self._ask_alone(message, exchange, None if modern else version or _NOT_SAID, scope, receive, send)
             elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
                 await self._open(exchange, scope, receive, send, owner_of(caller.context))
             else:
@@ -190,6 +181,26 @@ class HttpApplication:
         except BaseException:
             exchange.stop(Cause.DISCONNECT)
             raise
+
+    async def _ask_alone(
+        self,
+        message: JSONRPCMessage | None,
+        exchange: Exchange,
+        version: bytes | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer a request outside of any session, in a version with a handshake or, if there is none, in one without."""
+        if isinstance(message, JSONRPCRequest):
+            if version is None:
+                runner = self.short.takes_modern(message, scope["headers"])
+            else:
+                runner = self.short.takes(message, version.decode())
+            if runner is not None:
+                await self.short.answer(message, exchange, Request(scope), runner, send)
+                return
+        await self.manager.handle_request(scope, receive, send if version is None else escaping(send))
 
     async def _open(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send, owner: Owner) -> None:
         """Let a session be opened, whatever has become of the one that the client has had before."""
@@ -284,10 +295,11 @@ class HttpApplication:
             return
         session.running[key] = exchange
         try:
-            if session.version is not None and is_short(message, self._asks):
+            runner = None if session.version is None else self.short.takes(message, session.version)
+            if runner is not None:
                 exchange.left = Cause.DISCONNECT  # until it is taken back
                 session.short[key] = exchange
-                await self.short.answer(message, exchange, Request(scope), session.version, send)
+                await self.short.answer(message, exchange, Request(scope), runner, send)
                 return
             paced = Paced(escaping(send))
             exchange.wait_report = paced.wait_report
