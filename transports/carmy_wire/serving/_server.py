@@ -126,6 +126,7 @@ class Server:
                 watch_link(stream.socket)
             is_full = len(self._connections) >= self._max
             connection = self._reserve(stream) if is_full and self._reserve is not None else self._connect(stream)
+            del stream  # a connection may keep something smaller
             self._connections.add(connection)
             if self._draining:
                 connection.drain()  # it was accepted in the last moment
