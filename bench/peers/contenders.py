@@ -122,6 +122,16 @@ HTTP = (
         needs=("mcp",),
     ),
     Contender(
+        "carmy MCP over HTTP, native",
+        _python("ours", "mcp-native", "{port}"),
+        "http",
+        MCP_CALL,
+        "/mcp",
+        MCP,
+        HELLO,
+        needs=("mcp",),
+    ),
+    Contender(
         "FastMCP over HTTP",
         _python("mcp_app", "fastmcp", "{port}"),
         "http",

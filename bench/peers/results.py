@@ -39,6 +39,7 @@ RATIOS: tuple[tuple[str, str, str, str, str, float | None, str], ...] = (
     ("mcp stdio/sdk", "MCP over stdio, throughput of the MCP SDK's own server", "rate", "carmy MCP over stdio", "MCP SDK over stdio", 1.0, "least"),
     ("mcp stdio/fastmcp", "MCP over stdio, throughput of FastMCP", "rate", "carmy MCP over stdio", "FastMCP over stdio", None, "least"),
     ("mcp http/sdk", "MCP over HTTP, throughput of the MCP SDK's own server", "rate", "carmy MCP over HTTP", "MCP SDK over HTTP", None, "least"),
+    ("mcp native/sdk", "MCP over HTTP on native, throughput of the MCP SDK's own server", "rate", "carmy MCP over HTTP, native", "MCP SDK over HTTP", 1.0, "least"),
     ("mcp http/fastmcp", "MCP over HTTP, throughput of FastMCP", "rate", "carmy MCP over HTTP", "FastMCP over HTTP", None, "least"),
 )  # fmt: skip
 

@@ -139,7 +139,7 @@ class ShortRoad:
 
     def takes(self, message: JSONRPCRequest, version: str) -> ServerRunner[Any] | None:
         """What `answer` handles a request with, in a version with a handshake; None when it has to take the other road."""
-        return self._runners[version] if is_short(message, self._asks) else None
+        return self._runners.get(version) if is_short(message, self._asks) else None
 
     def takes_modern(self, message: JSONRPCRequest, headers: Iterable[tuple[bytes, bytes]]) -> ServerRunner[Any] | None:
         """The same in a version without."""
@@ -229,6 +229,8 @@ class _Reply:
 
     async def stream(self) -> None:
         """Begin a stream, and let it not be silent, until there is an answer."""
+        if self.over.is_set():
+            return  # it has come in the meantime
         self._streams = True
         try:
             async with self._lock:
@@ -245,11 +247,11 @@ class _Reply:
 
     async def send(self, status: int, document: bytes) -> None:
         """Send the answer, in whatever form it has to have by now."""
+        self.over.set()
         if not self._streams:
             await send_document(self._send, status, document)
             return
         async with self._lock:
-            self.over.set()
             await self._send(_body(b"event: message\ndata: %b\n\n" % document, more=False))
 
 

@@ -1,4 +1,4 @@
-"""This engine: ``ours.py native|hypercorn|stdio|mcp|mcp-http PORT [TOOLS]``."""
+"""This engine: ``ours.py native|hypercorn|stdio|mcp|mcp-http|mcp-native PORT [TOOLS]``."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ def main(way: str, port: str = "0", tools: str = "3") -> None:
             "stdio": ["stdio"],
             "mcp": ["mcp"],
             "mcp-http": ["mcp", "--http", *address],
+            "mcp-native": ["mcp", "--http", "--server", "native", *address],
         }[way]
     )
 
