@@ -16,7 +16,7 @@ import trio
 from ._arguments import encode_arguments
 from ._cause import cancelled_error
 from ._context import AgentContext
-from ._crash import as_agent_error
+from ._crash import as_agent_error, sendable
 from ._execution import Caller, Execution, Listener
 from ._finish import Finisher
 from ._idempotency import may_join
@@ -125,7 +125,7 @@ class Pipeline:
             execution.begins(now)
         except AgentError as refusal:
             return self.finisher.finish(
-                execution, None if found is None else found.spec, Ending(error=refusal, exception=refusal)
+                execution, None if found is None else found.spec, Ending(error=sendable(refusal), exception=refusal)
             )
         except Exception as error:  # noqa: BLE001 - the boundary round the host's policies and the tool's own validators
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)

@@ -24,6 +24,7 @@ from ._events import (
     ToolWaiting,
 )
 from ._execution import Execution
+from ._model.text import sendable_text
 from ._result import ExecutionResult
 from .errors import AgentError
 
@@ -243,7 +244,7 @@ class StreamProgress(Progress):
         fields = {
             "progress": progress if math.isfinite(progress) else None,
             "total": total if total is not None and math.isfinite(total) else None,
-            "message": message or None,
+            "message": sendable_text(message) if message else None,
         }
         if threading.get_ident() == self._thread:
             self._deliver(fields)

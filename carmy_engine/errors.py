@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from ._model.error import ErrorCategory, ErrorInfo
+from ._model.text import sendable_text
 
 
 class CodeInfo(NamedTuple):
@@ -104,12 +105,12 @@ class AgentError(Exception):
         super().__init__(code, message)
         self.info = ErrorInfo(
             code=code,
-            message=message,
+            message=sendable_text(message),
             category=ErrorCategory(category),
             recoverable=recoverable or retryable,
             retryable=retryable,
             retry_after=retry_after,
-            suggested_action=suggested_action,
+            suggested_action=None if suggested_action is None else sendable_text(suggested_action),
             details=details,
         )
 

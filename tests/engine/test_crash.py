@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import weakref
 
 import pytest
 import trio
 
 from carmy_engine import AgentError, Settings
+from carmy_engine.codec import answer_body
 from tests.engine.kit import bench, code, read, told
 
 
@@ -148,6 +150,40 @@ async def test_details_that_are_no_json_are_left_out(caplog):
     assert code(result) == "ODD"
     assert told(result) is None
     assert "ODD" in caplog.text
+
+
+async def test_details_of_a_policy_that_are_no_json_are_left_out():
+    """The same holds for what refuses a call."""
+
+    class Odd:
+        def check(self, context, spec):
+            raise AgentError("ODD", "m", "conflict", details={"o": object()})
+
+        def is_listed(self, context, spec):
+            return True
+
+    @read
+    async def good() -> None:
+        pass
+
+    async with bench(good, policies=[Odd()]) as b:
+        result = await b.call("good")
+    assert (code(result), told(result)) == ("ODD", None)
+    assert answer_body(result)
+
+
+async def test_texts_that_are_no_unicode_can_still_be_sent():
+    """A message may hold the name of any file: what cannot be sent of it becomes a question mark."""
+
+    @read
+    async def odd() -> None:
+        name = os.fsdecode(b"caf\xe9 \xc3\xa9")
+        raise AgentError("ODD", f"no {name}", "conflict", suggested_action=f"make {name}")
+
+    async with bench(odd) as b:
+        result = await b.call("odd")
+    assert (result.error.message, result.error.suggested_action) == ("no caf? é", "make caf? é")
+    assert answer_body(result)
 
 
 async def test_a_result_does_not_keep_the_tools_frames(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from functools import partial
 
@@ -12,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, AgentError, ExecutionCompleted, ToolProgress
 from carmy_engine._stream import MAX_PENDING_BYTES
+from carmy_engine.codec import event_body
 from tests.engine.kit import bench, code, read, request
 
 
@@ -211,6 +213,21 @@ async def test_numbers_that_are_not_finite_are_left_out():
     async with bench(odd) as b:
         report = next(event for event in await b.events("odd") if isinstance(event, ToolProgress))
     assert (report.progress, report.total, report.message) == (None, None, None)
+
+
+async def test_a_message_that_is_no_unicode_can_still_be_sent():
+    """The name of a file may hold a lone surrogate; it becomes a question mark, and the call goes on."""
+
+    @read
+    async def names(ctx: AgentContext) -> str:
+        ctx.progress.report(1, message=os.fsdecode(b"caf\xe9 \xc3\xa9"))
+        return "good"
+
+    async with bench(names) as b:
+        events = await b.events("names")
+    assert [event.message for event in events if isinstance(event, ToolProgress)] == ["caf? é"]
+    assert events[-1].result.unwrap() == "good"
+    assert all(event_body(event) for event in events)
 
 
 async def test_a_part_that_is_no_json_is_an_error_of_the_tool():
