@@ -8,6 +8,7 @@ so does the hard limit, for a tool that takes no notice of being cancelled.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -71,7 +72,11 @@ async def serve(
 
 async def _serve(engine: Engine, transport: Transport, announce: Callable[[str], None]) -> None:
     async with trio.open_nursery() as nursery:
-        announce(await nursery.start(partial(_call, transport, engine)))
+        listening = await nursery.start(partial(_call, transport, engine))
+        # What is there by now stays. To look through it for garbage again and again would hold up all calls, for 90 ms each time
+        # where the SDK of MCP is among it.
+        gc.freeze()
+        announce(listening)
 
 
 async def _call(transport: Transport, engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:

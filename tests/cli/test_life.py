@@ -65,6 +65,27 @@ async def whoami(ctx: AgentContext) -> str | None:
 """
 
 
+COUNTED = """
+import gc
+from carmy_engine import App
+app = App("counted")
+@app.tool(effect="none")
+async def spared() -> int:
+    "Count what the garbage collector does not look at."
+    return gc.get_freeze_count()
+"""
+
+
+async def test_what_is_there_from_the_beginning_is_no_garbage(directory: Path) -> None:
+    """Once a server listens, the collector leaves alone what has been imported: to search it would hold up all calls."""
+    (directory / "counted.py").write_text(COUNTED)
+    with trio.fail_after(30):
+        async with running_server(*CARMY, "serve", "counted.py", "--address", "127.0.0.1:0") as server:
+            code, answer = await carmy("call", "spared", "--url", server.url)
+            assert code == 0
+            assert answer["data"] > 10_000
+
+
 async def test_calling_a_server_that_wants_credentials(directory: Path) -> None:
     """--token is what the server is shown; without it, or with a wrong one, nothing runs."""
     (directory / "guarded.py").write_text(GUARDED)

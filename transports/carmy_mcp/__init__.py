@@ -9,7 +9,7 @@ Built on the official SDK's low-level server, which negotiates the version and k
 `_server` maps the SDK's handlers to an executor, `_confirm` asks the person behind a client, `_tasks` keeps what takes long,
 `_messages` reads and writes JSON-RPC, `_connection` drives one
 connection so that no accepted call loses its answer, and `_stdio` brings the descriptors. `_http` stands before the SDK's
-sessions over HTTP, `_sessions` bounds them, and `_mount` is what imports none of that before it is needed. `_client` is the
+sessions over HTTP, `_sessions` bounds them, `_short` leads most requests past them, `_asgi` has pieces for both, and `_mount` is what imports none of that before it is needed. `_client` is the
 other end, on the SDK's client: `_client_tools`, `_client_calls` and `_client_results` say what a listing, a call and an answer
 mean here, `_client_link` what `_client_stdio` and `_client_http` have in common.
 """

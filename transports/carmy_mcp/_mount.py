@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import logging
@@ -61,6 +62,7 @@ async def opened(
 
 async def _import() -> Run:
     module = await trio.to_thread.run_sync(importlib.import_module, "carmy_mcp._http")
+    gc.freeze()  # it stays; to look through so much for garbage again and again would hold up all calls, also other ones
     run: Run = module.run_application
     return run
 
