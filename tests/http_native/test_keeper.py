@@ -92,3 +92,19 @@ async def test_connections_that_wait_cost_nothing(nursery: trio.Nursery, autojum
         await trio.sleep(0.01)
     assert busy.looks - before > 1000
     assert [connection.looks for connection in still] == looks
+
+
+async def test_who_comes_and_goes_holds_up_nobody(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """While connections come and go between two rounds, again and again, what is due on another one is noticed in time."""
+    keeper, (late,) = await kept(nursery, 1)
+    await trio.sleep(1)
+    late.begin(2.0)
+    began = trio.current_time()
+    await trio.sleep(0.5)
+    while trio.current_time() < began + 3:
+        short = Connection(keeper)
+        keeper.add(short)
+        await trio.sleep(PAUSE_SECONDS / 2)
+        keeper.discard(short)
+    assert len(late.attended) == 1
+    assert late.attended[0] - began <= 2.0 + 2 * PAUSE_SECONDS

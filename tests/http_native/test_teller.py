@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, tool
-from carmy_engine._events import ExecutionStarted, ToolProgress
+from carmy_engine._events import ExecutionEvent, ExecutionStarted, ToolProgress
 from carmy_engine._execution import Caller, Execution
 from carmy_http import _sse
 from carmy_http._native_teller import MAX_AT_ONCE, Outlet, Teller
+from carmy_http._sse import EventResponse
 from tests.http.test_stream import EVENTS, parse, start
 from tests.http.tools import echo, progress
 from tests.support.http import front_end, serving
@@ -187,16 +188,56 @@ async def test_nothing_is_written_once_a_call_is_over(monkeypatch: pytest.Monkey
         assert (one.given_up, other.given_up) == (0, 1)
 
 
-async def test_a_report_that_cannot_be_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A stream whose event cannot be written breaks off without a proper end; all others go on."""
+async def test_an_end_does_not_hide_what_is_missing(mock_clock: MockClock) -> None:
+    """A call that ends after its client was given up leaves nothing to be sent, and nothing is kept for that client."""
+    ending = trio.Event()
+
+    class Call:
+        async def execute_into(self, outlet: Outlet) -> None:
+            await client.part(4_000_000)
+            await ending.wait()
+            await client.part(200_000)
+            await client.part(200_000)  # waits for nobody
+
+    async with telling() as (_, (client,)), trio.open_nursery() as nursery:
+        left: list[bytes | None] = []
+
+        async def follow() -> None:
+            left.append(await client.outlet.follow(cast("EventResponse", Call())))
+
+        nursery.start_soon(follow)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(11)
+        await wait_all_tasks_blocked()
+        assert client.given_up == 1
+        ending.set()
+        await wait_all_tasks_blocked()
+        assert left == [None]
+        await client.told()
+        mock_clock.jump(QUIET + _sse.HEARTBEAT_SECONDS)
+        assert await client.told() == b""
+
+
+async def test_a_report_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream whose event cannot be written breaks off without a proper end, even if its call ends at once; others go on."""
     going_on = trio.Event()
+    frame = _sse.frame
+
+    def fails(event: ExecutionEvent) -> bytes:
+        if isinstance(event, ToolProgress):
+            raise ValueError("no words for it")
+        return frame(event)
+
+    monkeypatch.setattr(_sse, "frame", fails)
 
     @tool(effect="none", parallel_safe=True, register=False)
-    async def odd(ctx: AgentContext) -> None:
-        """Report half a character."""
+    async def odd(ctx: AgentContext, then: str) -> None:
+        """Report, and wait, or end as soon as it has been told."""
         await wait_all_tasks_blocked()
-        ctx.progress.report(1, message="\ud800")
-        await trio.sleep_forever()
+        ctx.progress.report(1)
+        if then == "wait":
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
 
     @tool(effect="none", parallel_safe=True, register=False)
     async def waits() -> str:
@@ -204,21 +245,23 @@ async def test_a_report_that_cannot_be_told(caplog: pytest.LogCaptureFixture) ->
         await going_on.wait()
         return "told"
 
-    async with serving(odd, waits, progress) as server, server.client() as one, server.client() as other:
+    async with serving(odd, waits, progress) as server, server.client() as one:
         with trio.fail_after(10):
             await start(one, "waits")
-            await start(other, "odd")
-            received = other.buffer
-            while data := await other.stream.receive_some(65536):
-                received += data
-            assert b"0\r\n\r\n" not in received
+            for then in ("wait", "end"):
+                async with server.client() as other:
+                    await start(other, "odd", then=then)
+                    received = other.buffer
+                    while data := await other.stream.receive_some(65536):
+                        received += data
+                assert b"0\r\n\r\n" not in received
             going_on.set()
             body = b"".join([chunk async for chunk in one.chunks()])
             assert parse(body)[-1][1]["data"] == "told"
-            assert (await server.call("progress", EVENTS, arguments={"count": 2})).status == 200
+            assert (await server.call("waits", EVENTS)).status == 200
             await server.engine.wait_idle()
-        assert {record.tool: record.cause for record in server.engine.audit.newest()}["odd"] == "disconnect"
-    assert "a stream broke off" in caplog.text
+        assert "disconnect" in {record.cause for record in server.engine.audit.newest() if record.tool == "odd"}
+    assert caplog.text.count("a stream broke off") == 2
 
 
 class Counted(Outlet):

@@ -68,7 +68,8 @@ class Keeper:
         """Something with a limit has begun."""
         kept.still = False
         if not self._moving:
-            self._scope.deadline = trio.current_time() + PAUSE_SECONDS
+            # Never later than it is: connections that come and go would put off what is due on others for ever.
+            self._scope.deadline = min(self._scope.deadline, trio.current_time() + PAUSE_SECONDS)
         self._moving.add(kept)
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:

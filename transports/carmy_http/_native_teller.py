@@ -63,6 +63,8 @@ class Outlet(EventBuffer):
             await call.execute_into(self)
             if self._writing is not None:
                 await self._writing.wait()
+            if self._closed:
+                return None
             return b"".join([*iter(self._piece, b""), self._framed(b"")])
         except Exception:
             # The boundary of one call, see `_write`.
@@ -112,8 +114,9 @@ class Outlet(EventBuffer):
             # The boundary of one call, here and below: one that cannot be told must not end all others. The head is out, so the
             # body just ends, without a proper end, which is how a client can tell.
             log.exception("a stream broke off")
-            self._gone()
-        self._teller.has_told(self)
+            self._give_up()
+        else:
+            self._teller.has_told(self)
 
     async def _write_on(self, data: bytes, sent: int) -> None:
         """Write the rest of a piece, and what comes meanwhile, until the client has caught up."""
@@ -127,16 +130,23 @@ class Outlet(EventBuffer):
         except trio.ClosedResourceError:
             pass  # the connection has ended
         except Exception:
+            done = False
             log.exception("a stream broke off")
-            self._gone()
         finally:
             assert self._writing is not None
             self._writing.set()
             self._writing = None
         if not self._closed:
-            if not done:
-                self._gone()
-            self._teller.notice(self)
+            if done:
+                self._teller.notice(self)
+            else:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Tell nothing more, not even the end: something before it would be missing."""
+        self.close()
+        self._teller.forget(self)
+        self._gone()
 
 
 class Teller:
