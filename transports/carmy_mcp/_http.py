@@ -137,7 +137,6 @@ class HttpApplication:
         """Answer one HTTP request. When it breaks off, so does the execution that it has begun."""
         caller: BoundEngine = scope["extensions"][CALLER]
         message: JSONRPCMessage | None = None
-        exchange = Exchange()
         request = await receive()
         if scope["method"] == "POST":
             # Before the SDK does it: it would answer without a body, or without saying what that is.
@@ -158,7 +157,9 @@ class HttpApplication:
             if exchange.arguments is not None and bytes(memoryview(exchange.arguments)[:1]) != b"{":
                 # Without them: the SDK would refuse what is no object in words of its own.
                 request = {**request, "body": write(message)}
-        elif scope["method"] == "GET":
+        else:
+            exchange = Exchange()
+        if scope["method"] == "GET":
             receive = until(self._stopping)  # a stream of what the server has to say: nothing any more
             scope["headers"] = without(scope["headers"], _LAST_EVENT_ID)  # nothing is kept that it could go on with
         receive = again(request, receive)

@@ -104,19 +104,20 @@ def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
     raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
 
 
-def _check_once(data: bytes, seen: bytes, *names: bytes) -> None:
+def _check_once(data: bytes, seen: bytes, *names: bytes, inner: bytes = b"") -> None:
     """Refuse a member that is there twice: somebody between us and the client may have looked at the other one.
 
     Args:
         data: A JSON object.
         seen: What of it may repeat a name: all, or `without_value`.
         names: Of those that matter, as they are written.
+        inner: The value of a member, where names are none of the object's.
 
     Raises:
         AgentError: ``INVALID_REQUEST``.
     """
     # Only then can there be one: an escape may spell a name, and a second name may be a value.
-    if b"\\u" in seen or any(seen.count(name) > 1 for name in names):
+    if b"\\u" in seen or any(seen.count(name) > 1 + inner.count(name) for name in names):
         twice = duplicate_key(data)
         if twice is not None:
             raise invalid_request(f"the member '{twice}' is there twice")
@@ -127,8 +128,8 @@ def _read_params(method: str, params: msgspec.Raw, exchange: Exchange) -> dict[s
     raw: dict[str, msgspec.Raw] = decode(data, decoder=_params)
     if method == "tools/call":
         seen = without_value(data, b'"arguments"', raw["arguments"]) if "arguments" in raw else data
-        _check_once(data, seen, b'"name"', b'"arguments"', b'"_meta"')
         meta = bytes(raw.get("_meta", b""))
+        _check_once(data, seen, b'"name"', b'"arguments"', b'"_meta"', inner=meta)  # clients have names, too
         if meta[:1] == b"{":
             _check_once(meta, meta, b'"carmy/request_id"', b'"carmy/timeout_ms"', b'"progressToken"')
         if "arguments" in raw:
@@ -171,6 +172,11 @@ def error_reply(request_id: Id | None, code: int, error: AgentError) -> bytes:
         "error": {"code": code, "message": error.message, "data": error_data(error.info)},
     }
     return one_line(msgspec.json.encode(body))
+
+
+def result_reply(request_id: Id, result: dict[str, Any]) -> bytes:
+    """The bytes of an answer, on one line."""
+    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result}))
 
 
 def write(message: JSONRPCMessage) -> bytes:

@@ -34,7 +34,7 @@ from mcp.shared.inbound import (
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types.jsonrpc import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types.jsonrpc import JSONRPCError, JSONRPCRequest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -44,7 +44,7 @@ from carmy_http._sse import EVENT_STREAM, HEARTBEAT
 
 from ._asgi import send_document
 from ._exchange import Exchange
-from ._messages import write
+from ._messages import result_reply, write
 
 log = logging.getLogger("carmy_mcp")
 
@@ -188,14 +188,15 @@ class ShortRoad:
         try:
             answer = await _handle(message, context, runner)
             if exchange.left is Cause.CALLER:  # it has taken it back
-                answer = _error(message, types.ErrorData(code=REQUEST_CANCELLED, message="Request cancelled"))
-            modern = runner.connection.protocol_version in MODERN_PROTOCOL_VERSIONS
-            status = (
-                ERROR_CODE_HTTP_STATUS.get(answer.error.code, 200)
-                if modern and isinstance(answer, JSONRPCError)
-                else 200
-            )
-            await reply.send(status, write(answer))
+                answer = types.ErrorData(code=REQUEST_CANCELLED, message="Request cancelled")
+            status = 200
+            if not isinstance(answer, types.ErrorData):
+                document = result_reply(message.id, answer)
+            else:
+                document = write(JSONRPCError.model_construct(jsonrpc="2.0", id=message.id, error=answer))
+                if runner.connection.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    status = ERROR_CODE_HTTP_STATUS.get(answer.code, status)
+            await reply.send(status, document)
         finally:
             self._waiting.pop(reply, None)
             reply.over.set()
@@ -203,15 +204,14 @@ class ShortRoad:
 
 async def _handle(
     message: JSONRPCRequest, context: object, runner: ServerRunner[Any]
-) -> JSONRPCResponse | JSONRPCError:
+) -> dict[str, Any] | types.ErrorData:
     asked = _Asked(message.id, ServerMessageMetadata(request_context=context, can_send_request=False))
     try:
-        result = await runner.on_request(asked, message.method, message.params)
+        return await runner.on_request(asked, message.method, message.params)
     except (MCPError, ValidationError) as error:  # `guard` lets nothing else through
         told = handler_exception_to_error_data(error)
         assert told is not None  # it knows both
-        return _error(message, told)
-    return JSONRPCResponse.model_construct(jsonrpc="2.0", id=message.id, result=result)
+        return told
 
 
 class _Reply:
@@ -257,10 +257,6 @@ class _Reply:
 
 def _body(data: bytes, *, more: bool) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
-
-
-def _error(message: JSONRPCRequest, error: types.ErrorData) -> JSONRPCError:
-    return JSONRPCError.model_construct(jsonrpc="2.0", id=message.id, error=error)
 
 
 class _Asked:
