@@ -71,9 +71,15 @@ def is_finite(nodes: Iterable[Node]) -> bool:
 
 
 def _maybe_infinite(node: Node) -> bool:
-    if node["type"] not in _FINITE or "serialization" in node:
+    if node["type"] not in _FINITE or "serialization" in node or _is_open(node):
         return True
     return any(map(_maybe_infinite, parts_of(node)))
+
+
+def _is_open(node: Node) -> bool:
+    """True when an object of this type may have members that the type does not name."""
+    config: Node = node.get("config") or {}
+    return "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
 
 
 def is_wrapped(nodes: Iterable[Node]) -> bool:
@@ -134,7 +140,9 @@ class Rendered(TypesRewriter):
         made["config"] = {**(made.get("config") or {}), "ser_json_inf_nan": "constants"}
         return made
 
-    on_typed_dict = _with_config
+    def on_typed_dict(self, node: Node) -> Node:
+        made = self._with_config(node)
+        return _with_plain_extras(made) if _is_open(made) else made
 
     def on_dataclass(self, node: Node) -> Node:
         made = self._with_config(node)
@@ -146,9 +154,20 @@ class Rendered(TypesRewriter):
 
     def on_model(self, node: Node) -> Node:
         made = self.on_dataclass(node)
-        if made["config"].get("extra_fields_behavior") == "allow" and made["schema"]["type"] == "model-fields":
-            made["schema"] = {"extras_schema": {"type": "any", "serialization": _PLAIN}, **made["schema"]}
+        if _is_open(made):
+            made["schema"] = _with_plain_extras(made["schema"])
         return made
+
+
+def _with_plain_extras(node: Node) -> Node:
+    """The same fields, and whatever comes beside them written as what Any is."""
+    if (
+        node["type"].startswith("function-") and "schema" in node
+    ):  # a validator that runs before the fields are looked at
+        return {**node, "schema": _with_plain_extras(node["schema"])}
+    if node["type"] not in ("model-fields", "typed-dict"):
+        return node
+    return {"extras_schema": {"type": "any", "serialization": _PLAIN}, **node}
 
 
 class Loose(Labelled):

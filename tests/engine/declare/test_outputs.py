@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     PlainSerializer,
     RootModel,
@@ -30,6 +31,7 @@ from pydantic import (
     computed_field,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from carmy_engine import _quick
@@ -246,6 +248,22 @@ class Open(BaseModel, extra="allow"):
     """Takes what it does not know."""
 
 
+class OpenLine(Line, extra="allow"):
+    """The same, behind a validator that sees the object before its fields."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _see(cls, given: Any) -> Any:
+        return given
+
+
+class OpenTyped(typing_extensions.TypedDict):
+    """Takes what it does not name."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+    sku: str
+
+
 class Computed(BaseModel):
     side: int
 
@@ -270,6 +288,9 @@ class Level(enum.Enum):
         (Named, Named.model_construct(serialization=0), "'serialization' in the output must be at least 1"),
         (Named, Named(metadata=NAN), "'metadata' in the output must be a finite number"),
         (Open, Open(more=NAN), "must be a finite number"),  # type: ignore[call-arg]
+        (OpenLine, OpenLine(sku="a", more=NAN), "'more' in the output must be a finite number"),  # type: ignore[call-arg]
+        (OpenTyped, {"sku": "a", "more": NAN}, "'more' in the output must be a finite number"),
+        (list[OpenTyped], [{"sku": "a", "more": [NAN]}], "'[0].more[0]' in the output must be a finite number"),
         (Base, Measured(metre=NAN), "'metre' in the output must be a finite number"),
         (SerializeAsAny[Line], Gift(sku="a", price=NAN), "'price' in the output must be a finite number"),
         (Base, 3, "the output must be an object"),
@@ -283,6 +304,13 @@ class Level(enum.Enum):
 def test_values_that_only_a_close_look_finds(give: Giver, annotation: Any, value: Any, words: str) -> None:
     """Wherever a type may hide a number that JSON lacks, or a constraint, the output is looked at."""
     assert words in give.refused(annotation, value)
+
+
+@pytest.mark.parametrize("open_one", [OpenLine(sku="a", more=Struct(1)), Open(sku="a", more=Struct(1))])  # type: ignore[call-arg]
+def test_what_comes_beside_the_fields(give: Giver, open_one: BaseModel) -> None:
+    """Members that an open type does not name are written like values of type Any, whatever validators it has."""
+    assert b'"more":{"itemCount":1' in give(type(open_one), open_one)
+    assert b'"more":{"itemCount":1' in give(OpenTyped, {"sku": "a", "more": Struct(1)})
 
 
 def test_a_refusal_says_nothing_of_how_it_was_found() -> None:
