@@ -173,6 +173,10 @@ class Pipeline:
                 ending = await self._settle(found, identity if reserved else None, execution, ending)
                 self.finisher.finish(execution, found.spec, ending)
                 raise
+        except RuntimeError as error:
+            # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
+            told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
+            ending = Ending(error=told, exception=origin, crashed=True, cause=execution.cancellation.cause)
         if isinstance(ending, Outcome):
             return self.finisher.replay(execution, found.spec, ending)
         if ending is None:

@@ -6,13 +6,16 @@ import gc
 import logging
 import os
 import weakref
+from collections.abc import AsyncGenerator
+from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from carmy_engine import AgentError, Settings
 from carmy_engine.codec import answer_body
-from tests.engine.kit import bench, code, read, told
+from tests.engine.kit import bench, code, read, told, write
 
 
 class OwnBase(BaseException):
@@ -67,6 +70,61 @@ async def test_anything_raised_is_a_crash_of_that_call(error, kind, caplog):
         assert "hunter2" in caplog.text or error.args == (0,)
         assert result.exception is not None
         assert await b.code("echo", {"text": "alive"}) == "ok"
+        assert b.running == 0
+
+
+@write
+async def opens_a_scope(wait: bool = False) -> int:
+    """Leaves it open."""
+    trio.CancelScope().__enter__()
+    if wait:
+        await trio.sleep_forever()
+    return 1
+
+
+@write
+async def leaves_a_generator() -> int:
+    """Leaves it in the middle of a scope."""
+
+    async def numbers():
+        with trio.fail_after(5):
+            yield 1
+
+    stopped.append(numbers())
+    return await anext(stopped[-1])
+
+
+stopped: list[AsyncGenerator[int, None]] = []
+
+
+@pytest.mark.parametrize("name", ["opens_a_scope", "leaves_a_generator"])
+async def test_a_scope_that_is_left_open_is_a_crash_of_that_call(name, caplog):
+    """Trio's complaint about it ends neither the caller nor the bookkeeping: the outcome is recorded, told and replayed."""
+    async with bench(opens_a_scope, leaves_a_generator) as b:
+        result = await b.call(name, request_id="r")
+        assert code(result) == "TOOL_PANIC"
+        assert "stack corrupted" in caplog.text
+        assert [event.kind for event in await b.events(name)][-2:] == ["tool.completed", "execution.completed"]
+        again = await b.call(name, request_id="r")
+        assert again.replayed
+        assert again.execution_id == result.execution_id
+        assert await b.code("echo", {"text": "alive"}) == "ok"
+        assert b.running == 0
+        assert [record.error_code for record in b.sink.records] == ["TOOL_PANIC", "TOOL_PANIC", "TOOL_PANIC", None]
+    while stopped:
+        await stopped.pop().aclose()
+
+
+async def test_a_scope_that_is_left_open_by_a_cancel():
+    """It does not hide that the caller has gone: the cancel goes on its way, and the effect is in doubt."""
+    async with bench(opens_a_scope) as b:
+        with trio.move_on_after(60) as caller:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(b.call, "opens_a_scope", {"wait": True}, request_id="r"))
+                await trio.testing.wait_all_tasks_blocked()
+                caller.cancel()
+        assert caller.cancelled_caught
+        assert await b.state("r") == "interrupted"
         assert b.running == 0
 
 
