@@ -288,6 +288,6 @@ def _shorter(limit: float, request: ExecutionRequest) -> float:
         AgentError: ``INVALID_REQUEST``.
     """
     wanted: object = request.timeout_ms
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not (wanted > 0 and math.isfinite(wanted)):
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 0 < wanted < math.inf:
         raise invalid_request("timeout_ms must be a positive number of milliseconds")
-    return min(limit, wanted / 1000)
+    return wanted / 1000 if wanted < limit * 1000 else limit

@@ -242,8 +242,8 @@ class StreamProgress(Progress):
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """See `Progress.report`. A number that is not finite is left out."""
         fields = {
-            "progress": progress if math.isfinite(progress) else None,
-            "total": total if total is not None and math.isfinite(total) else None,
+            "progress": _finite(progress),
+            "total": None if total is None else _finite(total),
             "message": sendable_text(message) if message else None,
         }
         if threading.get_ident() == self._thread:
@@ -277,6 +277,16 @@ class StreamProgress(Progress):
         # Nothing may follow tool.completed: a tool's forgotten helper task or abandoned thread may still report.
         if not self._execution.ended:
             self._stream.put(ToolProgress, self._execution, **fields)
+
+
+def _finite(number: float) -> float | None:
+    """A number of any class as one that can be sent, None when JSON has none for it."""
+    try:
+        if math.isfinite(number):
+            return number if type(number) in (int, float) else float(number)
+    except OverflowError:  # an integer that no float can hold
+        pass
+    return None
 
 
 def _render(value: Any) -> bytes:

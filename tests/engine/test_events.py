@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import threading
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -202,17 +204,35 @@ async def test_reports_from_a_thread_arrive_before_its_end():
     assert kinds(events)[:2] == ["started", "started"]
 
 
-async def test_numbers_that_are_not_finite_are_left_out():
-    """A report of NaN or Infinity has no number, since JSON has none."""
+@pytest.mark.parametrize(
+    ("progress", "total"), [(math.nan, math.inf), (10**400, -(10**400)), (Decimal("NaN"), -math.inf)]
+)
+async def test_numbers_that_are_not_finite_are_left_out(progress, total):
+    """A report of NaN or Infinity has no number, since JSON has none; nor of an integer that no float can hold."""
 
     @read
     async def odd(ctx: AgentContext) -> None:
-        ctx.progress.report(math.nan, math.inf, "")
+        ctx.progress.report(progress, total, "")
         await ctx.progress.partial(1)
 
     async with bench(odd) as b:
         report = next(event for event in await b.events("odd") if isinstance(event, ToolProgress))
     assert (report.progress, report.total, report.message) == (None, None, None)
+
+
+async def test_numbers_of_other_classes_can_be_sent():
+    """What is a number to Python is one to whoever listens."""
+
+    @read
+    async def odd(ctx: AgentContext) -> None:
+        ctx.progress.report(Fraction(1, 2), Decimal(3))  # type: ignore[arg-type]
+        await ctx.progress.partial(1)
+        ctx.progress.report(2**70)
+
+    async with bench(odd) as b:
+        events = [event for event in await b.events("odd") if isinstance(event, ToolProgress)]
+    assert [(event.progress, event.total) for event in events] == [(0.5, 3.0), (None, None), (2**70, None)]
+    assert all(event_body(event) for event in events)
 
 
 async def test_a_message_that_is_no_unicode_can_still_be_sent():

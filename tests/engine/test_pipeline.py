@@ -130,6 +130,12 @@ async def test_a_timeout_is_a_positive_number(timeout_ms):
         assert await b.effects("t") == 0
 
 
+async def test_a_timeout_may_be_any_integer():
+    """One that no float can hold is no limit beside the engine's own."""
+    async with bench() as b:
+        assert await b.code("write", GOOD, timeout_ms=10**400) == "ok"
+
+
 @pytest.mark.parametrize("request_id", ["", "x" * 257, "é" * 129, "\ud800", 7, True, b"r"])
 async def test_a_request_id_is_a_short_text(request_id):
     """A request_id that is no text of 1-256 bytes of UTF-8 is ``INVALID_ID``."""
