@@ -247,7 +247,7 @@ async def test_a_tool_that_asks() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are soon long in coming."""
-    monkeypatch.setattr(carmy_mcp._short, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(carmy_mcp._short, "SILENT_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")
