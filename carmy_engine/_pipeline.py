@@ -174,6 +174,8 @@ class Pipeline:
                 self.finisher.finish(execution, found.spec, ending)
                 raise
         except RuntimeError as error:
+            if isinstance(error.__context__, GeneratorExit):
+                raise  # this coroutine is being thrown away; nothing may be awaited or returned
             # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
             told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
             ending = Ending(error=told, exception=origin, crashed=True, cause=execution.cancellation.cause)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import logging
 import os
+import types
 import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -15,7 +17,7 @@ import trio.testing
 
 from carmy_engine import AgentError, Settings
 from carmy_engine.codec import answer_body
-from tests.engine.kit import bench, code, read, told, write
+from tests.engine.kit import bench, code, read, request, told, write
 
 
 class OwnBase(BaseException):
@@ -126,6 +128,37 @@ async def test_a_scope_that_is_left_open_by_a_cancel():
         assert caller.cancelled_caught
         assert await b.state("r") == "interrupted"
         assert b.running == 0
+
+
+@types.coroutine
+def steps_of(call):
+    """Go through its steps, as whoever awaits it does, until it is closed."""
+    message = None
+    while inspect.getcoroutinestate(call) != inspect.CORO_CLOSED:
+        message = yield call.send(message)
+
+
+async def test_a_call_that_is_thrown_away():
+    """A coroutine that is closed in the middle of a call says what trio thinks of that, and does not go on."""
+
+    @write
+    async def waits() -> None:
+        await trio.sleep_forever()
+
+    async with bench(waits) as b, trio.open_nursery() as nursery:
+        call = b.engine.execute(request("waits", request_id="r"))
+
+        async def begin():
+            await steps_of(call)
+
+        nursery.start_soon(begin)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(RuntimeError, match="unrelated"):
+            call.close()
+        assert b.running == 0
+        assert await b.state("r") == "running"
+        nursery.cancel_scope.cancel()
+    assert len(b.sink) == 0
 
 
 async def test_a_single_leaf_is_unwrapped():
