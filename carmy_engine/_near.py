@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from .errors import AgentError
@@ -10,8 +11,10 @@ from .errors import AgentError
 MAX_NAME = 100
 """Characters of a name that a caller made up which are compared and repeated. No name of ours is as long."""
 
-_MOST_COMPARED = 500
-"""Names of tools compared for a suggestion, so that a misspelt name costs the same with any number of tools."""
+_MOST_LOOKED_AT = 2000
+_MOST_COMPARED = 20
+"""Names of tools looked at, and compared letter by letter, for a suggestion: a misspelt name costs a few milliseconds at most with
+thousands of tools, since nobody has to be allowed anything to send one."""
 
 
 def shortened(name: str) -> str:
@@ -48,9 +51,13 @@ def unknown_tool(name: str, known: Sequence[str], is_listed: Callable[[str], boo
         known: The names of the tools.
         is_listed: Whether the caller can see a tool; others are not suggested.
     """
-    if len(known) > _MOST_COMPARED:
-        known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_COMPARED]
-    near = nearest(name, filter(is_listed, known), 3)
+    if len(known) > _MOST_LOOKED_AT:
+        known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_LOOKED_AT]
+    listed = list(filter(is_listed, known))
+    if len(listed) > _MOST_COMPARED:
+        pairs = {name[at : at + 2] for at in range(min(len(name), MAX_NAME) - 1)}
+        listed = heapq.nlargest(_MOST_COMPARED, listed, key=lambda tool: sum(map(tool.__contains__, pairs)))
+    near = nearest(name, listed, 3)
     if near:
         told = f"there is no tool of that name; did you mean {' or '.join(near)}?"
         return AgentError.standard("TOOL_NOT_FOUND", told, details={"near": near})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from carmy_engine import AgentContext, RateLimit, RequireToolPermission, tool
+from carmy_engine._near import unknown_tool
 from tests.engine.kit import bench, code, told
 
 
@@ -64,6 +65,15 @@ async def test_suggestions_keep_to_the_list():
             assert code(result) == "TOOL_NOT_FOUND"
             assert result.error.message == "there is no tool of that name"
             assert result.error.details is None
+
+
+@pytest.mark.parametrize("count", [30, 400, 1900])
+def test_suggestions_among_many(count):
+    """However many tools have similar names, the one that was meant is among the suggestions."""
+    names = [f"search_{number}_products" for number in range(count)]
+    for wanted in (0, 17, count - 1):
+        for misspelt in (f"serch_{wanted}_products", f"search_{wanted}_prodcts", f"search{wanted}_products"):
+            assert f"search_{wanted}_products" in unknown_tool(misspelt, names).details["near"]
 
 
 async def test_rate_limit(mock_clock):
