@@ -3,14 +3,17 @@
 It leads as long as nobody makes it wait. When a call does, another task takes the lead, and this one stays with the call until its
 end. So a task is begun only for each call that takes longer, and such a call is cancelled like any other task.
 
-What it leads is a round: all the connections that are ready are served, and then all their answers are sent.
+What it leads is a round: all the connections that are ready are served, and then all their answers are sent. A round ends early with
+a call that has to wait, or when it has taken long; the next one goes on with the rest, so that nobody is served twice before them.
 """
 
 from __future__ import annotations
 
 import contextvars
 import select
+import time
 import types
+from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +21,9 @@ import trio
 
 MAX_AT_ONCE = 64
 """Connections that are served before other tasks have their turn."""
+
+MAX_ROUND_SECONDS = 0.01
+"""After which a round ends, whoever is still to be served. Exceeded by one call at most."""
 
 MAX_HELD_BYTES = 16 * 1024
 """Of an answer that waits for the end of its round. Larger ones leave at once."""
@@ -54,6 +60,8 @@ class Pump:
         self._poll = select.epoll()
         self._parked: dict[int, Parked] = {}
         self._nursery: trio.Nursery | None = None
+        self._ready: deque[tuple[int, int]] = deque()
+        """Not served yet. Whoever has gone since, or come instead, has nothing to say when asked."""
         self._held: list[tuple[Parked, bytes]] = []
 
     def park(self, descriptor: int, parked: Parked) -> None:
@@ -95,34 +103,40 @@ class Pump:
     async def _lead(self) -> None:
         assert self._nursery is not None
         with trio.CancelScope() as scope:
-            while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            while (waiting := self._serve_round(scope)) is None:
                 await trio.lowlevel.wait_readable(self._poll)
-                waiting = self._serve_round(scope)
-                if waiting is not None:
-                    self._nursery.start_soon(self._lead)  # which finds the other ones that are ready
-                    await _go_on(waiting)
-                    return
+            self._nursery.start_soon(self._lead)  # which goes on with the rest
+            await _go_on(waiting)
 
     def _serve_round(self, scope: trio.CancelScope) -> Waiting | None:
         """Serve those that are ready, up to the first call that has to wait."""
+        end = time.perf_counter() + MAX_ROUND_SECONDS
         try:
-            for descriptor, _ in self._poll.poll(0, MAX_AT_ONCE):
-                parked = self._parked.get(descriptor)
+            if not self._ready:
+                self._ready.extend(self._poll.poll(0, MAX_AT_ONCE))
+            while self._ready:
+                parked = self._parked.get(self._ready.popleft()[0])
                 call = None if parked is None else parked.ready()
-                if parked is None or call is None:
-                    continue
-                context = contextvars.copy_context()  # what one call sets there is none of another's business
-                try:
-                    trap = context.run(call.send, None)
-                except StopIteration:
-                    continue
-                parked.waits(scope)
-                return Waiting(call, context, trap)
+                if parked is not None and call is not None and (waiting := _begin(call)) is not None:
+                    parked.waits(scope)
+                    return waiting
+                if time.perf_counter() >= end:
+                    break
             return None
         finally:
             for parked, data in self._held:
                 parked.send_held(data)
             self._held.clear()
+
+
+def _begin(call: Coroutine[Any, Any, None]) -> Waiting | None:
+    """Run a call up to where it waits; None if it does not."""
+    context = contextvars.copy_context()  # what one call sets there is none of another's business
+    try:
+        return Waiting(call, context, context.run(call.send, None))
+    except StopIteration:
+        return None
 
 
 @types.coroutine

@@ -1,0 +1,120 @@
+"""Serving all connections on which nothing has begun in one task."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from carmy_http import _native_pump
+from carmy_http._native_pump import MAX_AT_ONCE, Pump
+
+LIMIT = 10.0
+"""Seconds, for what takes a fraction of one."""
+
+
+class Connection:
+    """A connection whose client asks again and again: what it has sent is never all read."""
+
+    def __init__(self, pump: Pump, answer: Callable[[Connection], Awaitable[None]]) -> None:
+        self.ours, self._theirs = socket.socketpair()
+        self.pump = pump
+        self.asked = 0
+        self.sent: list[bytes] = []
+        self._answer = answer
+        self._theirs.send(b"asks")
+
+    def ready(self) -> Coroutine[Any, Any, None] | None:
+        self.asked += 1
+        return self._reply()
+
+    async def _reply(self) -> None:
+        await self._answer(self)
+
+    def waits(self, scope: trio.CancelScope) -> None:
+        pass
+
+    def send_held(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def close(self) -> None:
+        self.pump.release(self.ours.fileno())
+        self.ours.close()
+        self._theirs.close()
+
+
+@asynccontextmanager
+async def pumping(count: int, answer: Callable[[Connection], Awaitable[None]]) -> AsyncIterator[list[Connection]]:
+    pump = Pump()
+    connections = [Connection(pump, answer) for _ in range(count)]
+    try:
+        with trio.fail_after(LIMIT):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(pump.run)
+                for connection in connections:
+                    pump.park(connection.ours.fileno(), connection)
+                yield connections
+                nursery.cancel_scope.cancel()
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def at_once(connection: Connection) -> None:
+    assert connection.pump.hold(connection, b"%d" % connection.asked)
+
+
+async def after_a_moment(connection: Connection) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("answer", [at_once, after_a_moment])
+@pytest.mark.parametrize("count", [5, MAX_AT_ONCE, 3 * MAX_AT_ONCE])
+async def test_nobody_is_served_twice_before_others(
+    answer: Callable[[Connection], Awaitable[None]], count: int
+) -> None:
+    """Clients that ask without a pause take turns, also where each call waits, and so ends a round."""
+    async with pumping(count, answer) as connections:
+        while sum(connection.asked for connection in connections) < 10 * count:
+            asked = [connection.asked for connection in connections]
+            assert max(asked) - min(asked) <= 1
+            await trio.lowlevel.checkpoint()
+
+
+async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a round has taken its time, what is held is sent and other tasks have their turn before the next call."""
+    monkeypatch.setattr(_native_pump, "MAX_ROUND_SECONDS", 0.0)
+
+    async def answer(connection: Connection) -> None:
+        assert [len(other.sent) for other in connections] == [
+            other.asked - (other is connection) for other in connections
+        ]
+        await at_once(connection)
+
+    async with pumping(MAX_AT_ONCE, answer) as connections:
+        before = 0
+        while before < 3 * MAX_AT_ONCE:
+            await trio.lowlevel.checkpoint()
+            asked = sum(connection.asked for connection in connections)
+            assert asked - before <= 2  # tasks take turns in any order
+            before = asked
+    assert all(connection.sent[:3] == [b"1", b"2", b"3"] for connection in connections)
+
+
+async def test_who_has_left_meanwhile_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that was found ready, and is released before its turn, is not served."""
+    monkeypatch.setattr(_native_pump, "MAX_ROUND_SECONDS", 0.0)
+
+    async def answer(connection: Connection) -> None:
+        for other in connections:
+            if other is not connection:
+                other.pump.release(other.ours.fileno())
+
+    async with pumping(3, answer) as connections:
+        while max(connection.asked for connection in connections) < 5:
+            await trio.lowlevel.checkpoint()
+    assert sorted(connection.asked for connection in connections)[:2] == [0, 0]
