@@ -73,7 +73,9 @@ def test_suggestions_among_many(count):
     names = [f"search_{number}_products" for number in range(count)]
     for wanted in (0, 17, count - 1):
         for misspelt in (f"serch_{wanted}_products", f"search_{wanted}_prodcts", f"search{wanted}_products"):
-            assert f"search_{wanted}_products" in unknown_tool(misspelt, names).details["near"]
+            details = unknown_tool(misspelt, names).details
+            assert details is not None
+            assert f"search_{wanted}_products" in details["near"]
 
 
 async def test_rate_limit(mock_clock):
