@@ -111,6 +111,7 @@ async def test_garbage(noisy: Path) -> None:
         b'"name":"echo","name":"fail","arguments":{"text":"x"}',
         b'"name":"echo","arguments":{"text":"x"},"\\u0061rguments":{"text":"y"}',
         b'"name":"echo","arguments":{"text":"x"},"_meta":{"carmy/request_id":"a","carmy/request_id":"b"}',
+        b'"name":"echo","arguments":{"text":"x"},"_meta":{"carmy/request_id":"a","carmy\\/request_id":"b"}',
         b'"name":"echo","arguments":{"text":"x"},"_meta":{"name":"echo"},"name":"fail"',
         b'"name":"echo","_meta":{"name":"echo"},"arguments":{"text":"x"},"_meta":{"arguments":{"text":"x"}}',
         b'"name":"echo","arguments":{"text":"%b"},"name":"fail"' % (b"x" * 1000),

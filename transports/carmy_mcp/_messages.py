@@ -116,8 +116,8 @@ def _check_once(data: bytes, seen: bytes, *names: bytes, inner: bytes = b"") -> 
     Raises:
         AgentError: ``INVALID_REQUEST``.
     """
-    # Only then can there be one: an escape may spell a name, and a second name may be a value.
-    if b"\\u" in seen or any(seen.count(name) > 1 + inner.count(name) for name in names):
+    # Only then can there be one: an escape may spell a name, a slash in it too, and a second name may be a value.
+    if b"\\" in seen or any(seen.count(name) > 1 + inner.count(name) for name in names):
         twice = duplicate_key(data)
         if twice is not None:
             raise invalid_request(f"the member '{twice}' is there twice")
