@@ -73,8 +73,8 @@ def _attribute_docstrings(cls: type[Any]) -> dict[str, str]:
     """The strings that stand under the fields of a class, if its source is there."""
     try:
         file = inspect.getsourcefile(cls)
-    except TypeError:
-        return {}  # built in, or made at run time
+    except (TypeError, OSError):
+        return {}  # built in, made at run time, or typed in at a prompt
     module = sys.modules.get(cls.__module__)
     lines = linecache.getlines(file, module.__dict__ if module is not None else None) if file is not None else []
     return _texts_in("".join(lines)).get(cls.__qualname__, {})

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import json
+import sys
 from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
@@ -162,6 +163,25 @@ def test_texts_of_fields(taking: Taking, cls: Any, texts: dict[str, str]) -> Non
     assert found == texts
     assert schema["required"] == ["sku"]
     assert schema["additionalProperties"] is False
+
+
+def test_a_class_that_was_typed_in(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a prompt or in ``python -c`` there is no source to read the texts in, and the tool is declared without them."""
+
+    class Typed(BaseModel):
+        """Attributes:
+        sku: What is ordered.
+        """
+
+        sku: str
+        count: int = 1
+        """Lost."""
+
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    Typed.__module__ = "__main__"
+    properties = taking(Typed).spec.input_schema["properties"]
+    assert properties["sku"]["description"] == "What is ordered."
+    assert "description" not in properties["count"]
 
 
 def test_the_text_of_a_class_is_not_the_tools(taking: Taking) -> None:
