@@ -169,8 +169,10 @@ def test_a_class_that_was_typed_in(taking: Taking, monkeypatch: pytest.MonkeyPat
     """At a prompt or in ``python -c`` there is no source to read the texts in, and the tool is declared without them."""
 
     class Typed(BaseModel):
-        """Attributes:
-        sku: What is ordered.
+        """One line of an order.
+
+        Attributes:
+            sku: What is ordered.
         """
 
         sku: str
