@@ -9,6 +9,7 @@ import trio
 
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
+from carmy_http import _connection
 from carmy_wire.serving import _server
 from tests.http.tools import big, echo
 from tests.support.http import JSON, Client, Running, render, serving
@@ -91,6 +92,50 @@ async def test_new_calls_during_the_drain() -> None:
                     assert answer.code == code
                     assert int(answer.headers["retry-after"]) > 0
                 server.engine.stopped.set()
+
+
+async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that comes on an idle connection just after the server has stopped listening is answered, for the last time."""
+    monkeypatch.setattr(_connection, "LAST_REQUEST_SECONDS", 30.0)
+    gate = Gate()
+    async with (
+        serving(gate.tool, echo) as server,
+        server.client() as idle,
+        server.client() as new,
+        server.client() as busy,
+    ):
+        with trio.fail_after(10):
+            assert (await idle.call("echo")).status == 200
+            await start(busy, "gate")
+            await gate.started.wait()
+            server.engine.stop()
+            while not await refuses_connections(server):
+                await trio.lowlevel.checkpoint()
+            for client in (idle, new):
+                answer = await client.call("echo")
+                assert (answer.status, answer.code, answer.headers["connection"]) == (503, "SHUTTING_DOWN", "close")
+                assert await client.is_closed()
+            gate.open.set()
+            assert (await busy.answer()).status == 200
+
+
+async def test_no_answer_is_the_last_one_without_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that was on its way when the server stopped, and does not say that it is the last one, is followed by one more."""
+    monkeypatch.setattr(_connection, "LAST_REQUEST_SECONDS", 30.0)
+    size = 4 * 1024 * 1024
+    body = b'{"tool":"big","arguments":{"size":%d}}' % size
+    async with serving(big, echo) as server, server.client() as client:
+        with trio.fail_after(10):
+            await client.send(render("POST", "/agent/execute", {"content-type": JSON}, body))
+            status, headers = await client.head()
+            assert (status, "connection" in headers) == (200, False)
+            server.engine.stop()
+            while not await refuses_connections(server):
+                await trio.lowlevel.checkpoint()
+            await client.exactly(int(headers["content-length"]))
+            answer = await client.call("echo")
+            assert (answer.code, answer.headers["connection"]) == ("SHUTTING_DOWN", "close")
+            assert await client.is_closed()
 
 
 @pytest.mark.parametrize("accept", [JSON, "text/event-stream"])

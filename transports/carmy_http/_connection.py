@@ -17,6 +17,9 @@ log = logging.getLogger("carmy_http")
 KEEP_ALIVE_SECONDS = 75.0
 """Idle time between two requests; longer than common proxies keep a connection, so that they close it and not we."""
 
+LAST_REQUEST_SECONDS = 0.1
+"""For a request that is on its way when the server begins to go away. Clients that ask without a pause would else all be cut off."""
+
 WRITE_SECONDS = 10.0
 """Without progress. A client that takes nothing for so long is gone, or might as well be."""
 
@@ -93,7 +96,6 @@ class Connection:
         self._waiting: trio.CancelScope | None = None
         self._finishing = False
         self._broken = False
-        self._idle_at_end = False
         self._resume = False
 
     async def run(self) -> None:
@@ -144,7 +146,7 @@ class Connection:
                 if not data:
                     return
                 await speaker.receive(data)
-            if not self._broken and not self._idle_at_end:
+            if not self._broken:
                 await self._linger()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -196,7 +198,9 @@ class Connection:
 
     def end_request(self, *, more: bool) -> None:
         """A request has been answered; `more` when the next one is already here."""
-        self._set_deadline(trio.current_time() + (self._header_seconds if more else KEEP_ALIVE_SECONDS))
+        # While the server drains: since the answer, which does not say that it is the last one.
+        idle_seconds = LAST_REQUEST_SECONDS if self.is_draining() else KEEP_ALIVE_SECONDS
+        self._set_deadline(trio.current_time() + (self._header_seconds if more else idle_seconds))
         if more:
             self._resume = True
             self._wake()
@@ -214,10 +218,9 @@ class Connection:
             self._speaker.hang_up()
 
     def drain(self) -> None:
-        """The server is going away: close as soon as no answer is owed."""
+        """The server is going away: close as soon as no answer is owed, and none asked for."""
         if self._speaker is None or self._speaker.is_idle:
-            self._idle_at_end = True  # no answer is on its way that closing could cut off
-            self.finish()
+            self._set_deadline(trio.current_time() + LAST_REQUEST_SECONDS)
 
     def _set_deadline(self, deadline: float) -> None:
         self._deadline = deadline

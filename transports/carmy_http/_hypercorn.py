@@ -258,7 +258,7 @@ class Protocol(H11Protocol):
         ends = self._link.is_draining() or self.connection.their_state is not h11.DONE
         await self._link.write(whole(answer, with_body=not head, ends=ends))
         await self._close_stream()
-        if ends or self._link.is_draining():
+        if ends:
             self._link.finish()
         else:
             self._answered = False
@@ -281,7 +281,7 @@ class Protocol(H11Protocol):
     async def _maybe_recycle(self) -> None:
         await self._close_stream()
         connection = self.connection
-        if self._link.is_draining() or connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+        if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             self._link.finish()
             return
         self._renew()

@@ -30,7 +30,7 @@ from ._native_body import Body
 from ._native_head import Head
 from ._native_keeper import Keeper
 from ._native_request import NativeRequest
-from ._native_socket import READ_BYTES, linger, send_all
+from ._native_socket import READ_BYTES, has_come, linger, send_all
 from ._native_teller import Outlet
 from ._render import whole
 from ._sse import EventResponse
@@ -49,7 +49,6 @@ class _End(enum.Enum):
 
     LATE = enum.auto()
     GONE = enum.auto()
-    DRAINED = enum.auto()
 
 
 class _Refused(Disconnected):
@@ -189,10 +188,8 @@ class NativeConnection:
             data = await write_stream(answer, head, self._send_piece, ends=ends)
         if data is None:
             return False
-        if not self._hold(data):
-            if not await self._send(data):
-                return False
-            ends = ends or self._around.is_draining()
+        if not self._hold(data) and not await self._send(data):
+            return False
         if ends:
             return True
         self._answer_ends()
@@ -251,7 +248,8 @@ class NativeConnection:
     def _answer_ends(self) -> None:
         """Another request may follow."""
         self._answering = False
-        self._begin(_connection.KEEP_ALIVE_SECONDS)
+        draining = self._around.is_draining()  # since the answer, which does not say that it is the last one
+        self._begin(_connection.LAST_REQUEST_SECONDS if draining else _connection.KEEP_ALIVE_SECONDS)
 
     def _begin(self, seconds: float) -> None:
         """Something new begins, and may go on for so long."""
@@ -361,17 +359,18 @@ class NativeConnection:
     # What the keeper and the server say
 
     def attend(self) -> None:
-        """See `Kept`: a call takes longer, or a head is late."""
+        """See `Kept`: a call takes longer, or a request is late."""
         self.limit = math.inf
         if self._waiting:
             self._watcher = trio.CancelScope()
             self._keeper.start(functools.partial(self._read_on, self._watcher))
+        elif not self._answering and not self._buffer and has_come(self._socket):
+            self._begin(self._header_seconds)  # it is the server that is late
         elif not self._answering:
             self._end = self._end or _End.LATE
             self._scope.cancel()
 
     def drain(self) -> None:
-        """The server is going away: close as soon as no answer is owed."""
+        """The server is going away: close as soon as no answer is owed, and none asked for."""
         if not self._answering and not self._buffer:
-            self._end = self._end or _End.DRAINED
-            self._scope.cancel()
+            self._begin(_connection.LAST_REQUEST_SECONDS)

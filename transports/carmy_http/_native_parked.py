@@ -69,8 +69,6 @@ class ParkedConnection(NativeConnection):
         self._pump.release(self._socket.fileno())
         if not await send_rest(self._socket, data, sent):
             return False
-        if self._ended is None and self._around.is_draining():
-            self._ended = True
         self._answer_ends()
         return True
 

@@ -25,6 +25,14 @@ def send_now(sock: socket.socket, data: bytes) -> int:
         return -1
 
 
+def has_come(sock: socket.socket) -> bool:
+    """There is something to read, which is not the end."""
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
 async def send_all(sock: socket.socket, data: bytes) -> bool:
     """Send everything. False when the client has gone, or took nothing for `WRITE_SECONDS`.
 

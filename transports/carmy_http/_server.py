@@ -24,8 +24,8 @@ class _Http:
     async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve an engine over HTTP until it has stopped, or until cancelled.
 
-        Once ``engine.stopping`` is set, the listener closes, idle connections close, and every answer is the last of its
-        connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
+        Once ``engine.stopping`` is set, the listener closes, idle connections close a moment later, and every answer is the last
+        of its connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
         open and nothing is waited for.
 
         Args:
