@@ -52,7 +52,7 @@ def _is_pydantics(node: Mapping[str, Any]) -> bool:
 
 _FINITE = frozenset(
     {
-        "str", "int", "bool", "none", "date", "time", "datetime", "timedelta", "uuid", "url", "multi-host-url", "literal",
+        "str", "int", "bool", "none", "date", "time", "datetime", "timedelta", "uuid", "url", "multi-host-url",
         "list", "tuple", "set", "frozenset", "dict", "nullable", "union", "default", "definition-ref", "typed-dict",
         "typed-dict-field", "model", "model-fields", "model-field", "computed-field", "dataclass", "dataclass-args",
         "dataclass-field", "function-after", "function-before", "function-wrap",
@@ -238,6 +238,10 @@ class Checked(Loose):
         return {**made, "custom_init": False}
 
     on_model = on_dataclass = _object
+
+    def on_enum(self, node: Node) -> Node:
+        # A model with ``use_enum_values`` keeps what its members stand for.
+        return {**{key: value for key, value in node.items() if key != "missing"}, "strict": False}
 
     def _inner(self, node: Node) -> Node:
         cls = struct_of(node)

@@ -297,6 +297,7 @@ class Level(enum.Enum):
         (Computed, Computed(side=1), "must be a finite number"),
         (Written, Written(share=1), "must be a finite number"),
         (Level, Level.LOST, "must be a finite number"),
+        (Literal[Level.LOST], Level.LOST, "must be a finite number"),
         (RootModel[dict[str, tuple[int, float]]], RootModel({"a": (1, NAN)}), "must be a finite number"),
         (list[int | float], [1, NAN], "must be an integer or a number"),
     ],
@@ -304,6 +305,20 @@ class Level(enum.Enum):
 def test_values_that_only_a_close_look_finds(give: Giver, annotation: Any, value: Any, words: str) -> None:
     """Wherever a type may hide a number that JSON lacks, or a constraint, the output is looked at."""
     assert words in give.refused(annotation, value)
+
+
+class Painted(BaseModel, use_enum_values=True):
+    coats: Annotated[int, Field(ge=1)] = 1
+    colour: Colour
+    others: list[Colour] = []
+
+
+def test_enums_that_became_their_values(give: Giver) -> None:
+    """A model may keep the values of its enums, beside constraints too, which still hold."""
+    painted = Painted(colour=Colour.RED, others=[Colour.RED])
+    assert give(Painted, painted) == b'{"coats":1,"colour":"red","others":["red"]}'
+    assert "'coats' in the output must be at least 1" in give.refused(Painted, painted.model_copy(update={"coats": 0}))
+    assert "'colour' in the output" in give.refused(Painted, painted.model_copy(update={"colour": "green"}))
 
 
 @pytest.mark.parametrize("open_one", [OpenLine(sku="a", more=Struct(1)), Open(sku="a", more=Struct(1))])  # type: ignore[call-arg]
