@@ -232,6 +232,5 @@ class Execution(msgspec.Struct, eq=False):
         """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope."""
         if self.cancellation.cause is None:
             self.gone = self.now() < self.deadline
-            means = self.caller.gone
-            left = means if isinstance(means, Cause) else means()
-            self.cancellation._set(left if self.gone else Cause.DEADLINE)  # noqa: SLF001
+            means = self.caller.gone if self.gone else Cause.DEADLINE
+            self.cancellation._set(means if isinstance(means, Cause) else means())  # noqa: SLF001

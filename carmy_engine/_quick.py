@@ -14,7 +14,8 @@ from .errors import AgentError
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the
 # warning becomes an error on its way: CPython refuses one that comes from a module whose registry of warnings is no dict,
 # and does so before it looks at any filter. Nothing that a host sets can let a wrong output pass. Serialisers that wrap
-# another one are left out: what that one finds is told in their frame, not in ours.
+# another one are left out: what that one finds is told in their frame, not in ours. A property that warns its reader, such
+# as a deprecated one, fails here as well; `convert` reads it again, and there its warning is one.
 __warningregistry__ = ()
 
 

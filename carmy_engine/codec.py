@@ -68,8 +68,9 @@ def invalid_request(reason: str) -> AgentError:
 def check_json(data: bytes, *, any_depth: bool = False) -> None:
     """Refuse what our parsers would otherwise read in different ways, or not survive.
 
-    That is: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers that no float can hold. Lone
-    surrogates, NaN and syntax errors are refused by the parsers themselves. Linear in the size of `data`.
+    That is: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers with a point or an exponent that no float
+    can hold, integers of more digits than Python converts. Lone surrogates, NaN and syntax errors are refused by the
+    parsers themselves. Linear in the size of `data`.
 
     Args:
         data: The message.
