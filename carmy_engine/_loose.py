@@ -38,16 +38,24 @@ def _constrained(node: Node) -> bool:
         return any(map(_constrained, node["schema"]["fields"].values()))
     if not _CONSTRAINTS.isdisjoint(node) or node["type"] in ("literal", "typed-dict"):
         return True
-    if node["type"].startswith("function-") and _is_pydantics(node):
+    if node["type"].startswith("function-") and (_is_pydantics(node) or _is_value_of_enum(node)):
         return True
     return any(map(_constrained, parts_of(node)))
 
 
 def _is_pydantics(node: Mapping[str, Any]) -> bool:
     """True for the functions by which pydantic enforces constraints on types of others."""
+    return str(getattr(_function_of(node), "__module__", "")).startswith("pydantic")
+
+
+def _is_value_of_enum(node: Mapping[str, Any]) -> bool:
+    """True for an enum in a model with ``use_enum_values``: its serialiser takes anything in place of a value."""
+    return repr(_function_of(node)) == "operator.attrgetter('value')"
+
+
+def _function_of(node: Mapping[str, Any]) -> Any:
     function = node["function"]
-    function = function["function"] if is_mapping(function) else function
-    return str(getattr(function, "__module__", "")).startswith("pydantic")
+    return function["function"] if is_mapping(function) else function
 
 
 _FINITE = frozenset(

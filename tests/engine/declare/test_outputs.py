@@ -313,12 +313,18 @@ class Painted(BaseModel, use_enum_values=True):
     others: list[Colour] = []
 
 
+class Plain(BaseModel, use_enum_values=True):
+    colour: Colour | None
+
+
 def test_enums_that_became_their_values(give: Giver) -> None:
     """A model may keep the values of its enums, beside constraints too, which still hold."""
     painted = Painted(colour=Colour.RED, others=[Colour.RED])
     assert give(Painted, painted) == b'{"coats":1,"colour":"red","others":["red"]}'
     assert "'coats' in the output must be at least 1" in give.refused(Painted, painted.model_copy(update={"coats": 0}))
     assert "'colour' in the output" in give.refused(Painted, painted.model_copy(update={"colour": "green"}))
+    assert give(list[Plain], [Plain(colour=Colour.RED)]) == b'[{"colour":"red"}]'
+    assert "'colour' in the output" in give.refused(Plain, Plain.model_construct(colour="green"))
 
 
 @pytest.mark.parametrize("open_one", [OpenLine(sku="a", more=Struct(1)), Open(sku="a", more=Struct(1))])  # type: ignore[call-arg]
