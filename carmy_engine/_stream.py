@@ -29,15 +29,20 @@ from ._result import ExecutionResult
 from .errors import AgentError
 
 MAX_PENDING_BYTES = 256 * 1024
-"""Of partial results waiting for the reader of one stream. A tool that sends more waits, within its deadline."""
+"""Of partial results, and the reports between them, waiting for the reader of one stream. A tool that sends more waits, within its
+deadline."""
+
+PROGRESS_BYTES = 256
+"""Counted for each report and part besides what the tool has said: about what the event takes. Else many short parts, such as a
+model's words, would take fifty times as much memory as they may."""
 
 
 class EventBuffer:
     """The events of one execution, until somebody takes them. Who takes them makes a subclass, and is told of news there.
 
     Reports merge into the newest while nobody takes them; everything else is kept. So it holds at most six lifecycle events,
-    one report between any two other events, and partial results up to `MAX_PENDING_BYTES` (one larger part is let through
-    alone).
+    one report between any two other events, and of both reports and parts `MAX_PENDING_BYTES` (one larger part is let through
+    alone, and the report after the last part as well).
     """
 
     __slots__ = ("_closed", "_drained", "_events", "_finished", "_pending_bytes", "_seq")
@@ -61,8 +66,8 @@ class EventBuffer:
         event = self._events.popleft()
         if not self._events:
             self._events = None
-        if isinstance(event, ToolProgress) and event.partial_json is not None:
-            self._pending_bytes -= len(event.partial_json)
+        if isinstance(event, ToolProgress):
+            self._pending_bytes -= _size(event)
             self._wake_writers()
         return event
 
@@ -82,6 +87,7 @@ class EventBuffer:
         newest = self._events[-1] if self._events else None
         if self._events and event is ToolProgress and isinstance(newest, ToolProgress) and newest.partial_json is None:
             self._events.pop()
+            self._pending_bytes -= _size(newest)
             seq = newest.seq
         else:
             self._seq += 1
@@ -97,7 +103,7 @@ class EventBuffer:
             AgentError: ``CANCELLED``: the execution has ended without this part; it comes from an abandoned thread.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._is_full(len(data)) and not self._closed and not execution.ended:
+        while self._is_full(PROGRESS_BYTES + len(data)) and not self._closed and not execution.ended:
             if self._drained is None:  # else another task of the tool waits already
                 self._drained = trio.Event()
             await self._drained.wait()
@@ -105,13 +111,14 @@ class EventBuffer:
             raise AgentError.standard("CANCELLED", "the execution has ended")
         if not self._closed:
             # One event per part, even when the last one was a part as well.
-            self._pending_bytes += len(data)
             self._append(ToolProgress(seq=self._seq, execution_id=execution.id, tool=execution.tool, partial_json=data))
             self._seq += 1
 
     def _append(self, event: ExecutionEvent) -> None:
         if self._events is None:
             self._events = deque()
+        if isinstance(event, ToolProgress):
+            self._pending_bytes += _size(event)
         self._events.append(event)
         self.has_news()
 
@@ -287,6 +294,10 @@ def _finite(number: float) -> float | None:
     except OverflowError:  # an integer that no float can hold
         pass
     return None
+
+
+def _size(event: ToolProgress) -> int:
+    return PROGRESS_BYTES + len(event.partial_json or b"") + len(event.message or "")
 
 
 def _render(value: Any) -> bytes:

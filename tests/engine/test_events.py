@@ -14,7 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, AgentError, ExecutionCompleted, ToolProgress
-from carmy_engine._stream import MAX_PENDING_BYTES
+from carmy_engine._stream import MAX_PENDING_BYTES, PROGRESS_BYTES
 from carmy_engine.codec import event_body
 from tests.engine.kit import bench, code, read, request
 
@@ -68,9 +68,33 @@ async def test_parts_wait_for_a_slow_reader():
 
     async with bench(eager) as b, b.engine.stream(request("eager")) as channel:
         await wait_all_tasks_blocked()
-        assert len(sent) == MAX_PENDING_BYTES // 10_002
+        assert len(sent) == MAX_PENDING_BYTES // (10_002 + PROGRESS_BYTES)
         parts = [event async for event in channel if isinstance(event, ToolProgress)]
         assert len(parts) == 100
+
+
+@pytest.mark.parametrize("message", [None, "m" * 1000])
+async def test_many_short_parts_wait_for_a_slow_reader(message: str | None) -> None:
+    """Short parts, and what is reported between them, count with all they take; none is lost."""
+    sent = []
+
+    @read
+    async def talkative(ctx: AgentContext) -> None:
+        for step in range(3000):
+            await ctx.progress.partial("x")
+            if message is not None:
+                ctx.progress.report(step, message=message)
+                ctx.progress.report(step + 1, message=message)
+            sent.append(step)
+
+    async with bench(talkative) as b, b.engine.stream(request("talkative")) as channel:
+        await wait_all_tasks_blocked()
+        with trio.fail_after(10):
+            each = len(b'"x"') + PROGRESS_BYTES + (0 if message is None else PROGRESS_BYTES + len(message))
+            assert MAX_PENDING_BYTES // each - 1 <= len(sent) <= MAX_PENDING_BYTES // each + 1
+            events = [event async for event in channel if isinstance(event, ToolProgress)]
+    assert [event.partial for event in events if event.partial_json] == ["x"] * 3000
+    assert sum(event.partial_json is None for event in events) == (0 if message is None else 3000)
 
 
 async def test_parts_of_two_tasks_wait_for_a_slow_reader():
