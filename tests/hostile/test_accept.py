@@ -22,6 +22,8 @@ __all__ = ["no_fault"]
 class Listener:
     """Gives what it is told to, and then nothing."""
 
+    is_inherited = False
+
     def __init__(self, outcomes: Iterator[object]) -> None:
         self._outcomes = outcomes
         self.turns = [0]
@@ -104,6 +106,24 @@ async def test_many_at_once(autojump_clock: trio.testing.MockClock) -> None:
         assert max(listener.turns) <= MAX_ACCEPTED_AT_ONCE
         if limit == 1000:
             assert len(listener.turns) <= 500 / MAX_ACCEPTED_AT_ONCE + 2
+
+
+@pytest.mark.parametrize(("limit", "is_inherited", "served"), [(1000, False, 100), (40, False, 40), (1000, True, 0)])
+async def test_who_waits_when_the_server_stops(limit: int, is_inherited: bool, served: int) -> None:
+    """They are accepted before the listener closes, as far as there is room; unless others may accept them there."""
+    listener = Listener(iter([Stream()] * 100))
+    listener.is_inherited = is_inherited
+    peers: list[Peer] = []
+
+    def connect(_: object) -> Peer:
+        peers.append(Peer([]))
+        return peers[-1]
+
+    stop = trio.Event()
+    stop.set()
+    server = Server(connect, limit)  # type: ignore[arg-type] # a double
+    await server.run([listener], stop, stop, lambda: None)  # type: ignore[list-item]
+    assert len(peers) in range(served, min(served + MAX_ACCEPTED_AT_ONCE, 100) + 1)  # the first ones may have gone already
 
 
 async def test_a_listener_that_is_broken(autojump_clock: trio.testing.MockClock) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 
 import pytest
 import trio
@@ -117,6 +119,22 @@ async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) ->
                 assert await client.is_closed()
             gate.open.set()
             assert (await busy.answer()).status == 200
+
+
+async def test_connections_that_nobody_has_accepted_yet() -> None:
+    """Whoever has connected and asked before the listener closes is answered, however many there are."""
+    request = render("GET", "/ready")
+    async with serving(echo) as server, contextlib.AsyncExitStack() as stack:
+        waiting: list[socket.socket] = []
+        for _ in range(50):
+            waiting.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
+            waiting[-1].sendall(request)
+        server.engine.stop()
+        with trio.fail_after(10):
+            for sock in waiting:
+                client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(sock)))
+                answer = await client.answer()
+                assert (answer.status, answer.headers["connection"]) == (503, "close")
 
 
 async def test_no_answer_is_the_last_one_without_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:

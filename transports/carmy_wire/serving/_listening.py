@@ -33,12 +33,15 @@ class Listener:
     Args:
         sock: It; closed by `close`.
         file: Its file, if it is a unix socket's and ours to remove.
+        is_inherited: See below.
 
     Attributes:
         socket: For what only sockets know.
+        is_inherited: Others may have it as well, and accept who waits there when we are gone.
     """
 
-    def __init__(self, sock: socket.socket, file: SocketFile | None = None) -> None:
+    def __init__(self, sock: socket.socket, file: SocketFile | None = None, *, is_inherited: bool = False) -> None:
+        self.is_inherited = is_inherited
         self._plain = sock
         self.socket = trio.socket.from_stdlib_socket(sock)
         self._listener = trio.SocketListener(self.socket)
@@ -160,7 +163,7 @@ def _inherit(settings: Settings, number: int, *, is_protected: bool) -> Listener
         if not is_protected:
             _check_local(settings, [(sock.family, sock.getsockname())])
         os.set_inheritable(number, False)  # what tools start has no business with it
-        return Listener(sock)
+        return Listener(sock, is_inherited=True)
     except BaseException:
         sock.close()
         raise

@@ -84,9 +84,11 @@ class Server:
                     ready()
                     await stopping.wait()
                     accepting.cancel_scope.cancel()
-                for listener in listeners:
-                    listener.close()
                 self._draining = True
+                for listener in listeners:
+                    if not listener.is_inherited:
+                        self._accept_waiting(listener, connections)
+                    listener.close()
                 for connection in list(self._connections):
                     connection.drain()
                 await stopped.wait()
@@ -119,6 +121,21 @@ class Server:
                 nursery.start_soon(self._serve, stream)
                 # Where several processes take from one queue, the next one is another's; else the first awake would take all.
                 os.sched_yield()
+
+    def _accept_waiting(self, listener: Listener, nursery: trio.Nursery) -> None:
+        """Accept those who have connected already, if there is room: closing would reset them, whatever they have sent."""
+        with contextlib.suppress(OSError, trio.WouldBlock):
+            while True:
+                self._slots.acquire_nowait()
+                stream = None
+                try:
+                    stream = listener.accept_now()
+                finally:
+                    if stream is None:
+                        self._slots.release()
+                if stream is None:
+                    return
+                nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
