@@ -121,8 +121,9 @@ async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) ->
             assert (await busy.answer()).status == 200
 
 
-async def test_connections_that_nobody_has_accepted_yet() -> None:
+async def test_connections_that_nobody_has_accepted_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has connected and asked before the listener closes is answered, however many there are."""
+    monkeypatch.setattr(_connection, "LAST_REQUEST_SECONDS", 30.0)
     request = render("GET", "/ready")
     async with serving(echo) as server, contextlib.AsyncExitStack() as stack:
         waiting: list[socket.socket] = []
