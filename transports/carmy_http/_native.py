@@ -275,6 +275,8 @@ class NativeConnection:
                 raise Disconnected from None
             if not data:
                 raise Disconnected
+            if not self._buffer and body.passes(data):
+                return data
             self._buffer += data
             try:
                 body.take(self._buffer)

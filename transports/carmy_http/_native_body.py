@@ -41,6 +41,14 @@ class Body:
         self.pending.clear()
         return data
 
+    def passes(self, data: bytes) -> bool:
+        """Whether something that has come is of this body and nothing else, in which case it is as good as taken and read."""
+        if self._chunked or self.pending or len(data) > self._left:
+            return False
+        self._left -= len(data)
+        self.complete = self._left == 0
+        return True
+
     def take(self, buffer: bytearray) -> None:
         """Take what belongs to this body; what is behind it stays.
 

@@ -82,8 +82,9 @@ class Pump:
     def hold(self, parked: Parked, data: bytes) -> bool:
         """Have an answer sent at the end of the round, before any task runs again. False, and nothing is done, if it is too long.
 
-        To be called by a call that has not waited. A client that sleeps is woken by what is sent to it, which costs us as much as the rest of sending. One program that
-        holds many connections, as proxies and gateways do, is woken once for all the answers of a round.
+        To be called by a call that has not waited. A client that sleeps is woken by what is sent to it, which costs us as much
+        as the rest of sending. One program that holds many connections, as proxies and gateways do, is woken once for all the
+        answers of a round.
         """
         if len(data) > MAX_HELD_BYTES:
             return False
