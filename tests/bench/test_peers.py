@@ -52,10 +52,12 @@ def test_ratios_are_of_contenders_that_exist() -> None:
 
 def test_a_ratio_is_the_median_of_the_rounds() -> None:
     """Each round is compared with itself, so that a slow moment of the machine counts for both."""
-    ours = [{"rate": rate, "memory_kib": 1, "cpu_us": 1.0} for rate in (30.0, 300.0, 40.0)]
-    theirs = [{"rate": rate, "memory_kib": 1, "cpu_us": 1.0} for rate in (10.0, 100.0, 10.0)]
+    others = {"memory_kib": 1.0, "cpu_us": 1.0, "p50": 2.0, "p99": 5.0}
+    ours = [{"rate": rate, **others} for rate in (30.0, 300.0, 40.0)]
+    theirs = [{"rate": rate, **others} for rate in (10.0, 100.0, 10.0)]
     samples = {("http", contenders.NATIVE): ours, ("http", contenders.FASTAPI): theirs}
-    assert results.ratios_of(samples)["native/fastapi"] == 3.0
+    found = results.ratios_of(samples)
+    assert (found["native/fastapi"], found["native p99/fastapi p50"]) == (3.0, 2.5)
 
 
 def test_what_moved_is_marked() -> None:

@@ -9,7 +9,7 @@ import pydantic
 import trio
 
 from bench.peers.servers.catalog import PRODUCTS
-from carmy_engine import AgentContext, App, Settings, tool
+from carmy_engine import AgentContext, App, MemoryStore, Settings, tool
 
 
 class Product(pydantic.BaseModel):
@@ -49,6 +49,9 @@ async def wait(ctx: AgentContext) -> str:
 MAX_EXECUTIONS = 2000
 """Room for other calls beside a thousand open streams."""
 
+MAX_IDS = 10_000_000
+"""Room for a run in which every call has an id of its own: a full store refuses new ones, and a second of load is as much as an hour."""
+
 
 def named(name: str) -> Any:
     """The search under another name."""
@@ -63,6 +66,7 @@ def named(name: str) -> Any:
 
 def main(way: str, port: str = "0", tools: str = "3") -> None:
     app = App("bench", settings=Settings(max_executions=MAX_EXECUTIONS)).add(search, echo, wait)
+    app.store(MemoryStore(max_entries=MAX_IDS, max_bytes=MAX_IDS * 1024))
     for number in range(int(tools) - 3):
         app.add(named(f"search_{number}"))
     address = ["--address", f"127.0.0.1:{port}"]
