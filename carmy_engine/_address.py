@@ -15,7 +15,7 @@ FIRST_DESCRIPTOR = 3
 """Below it are standard input, output and error."""
 
 _TCP = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:/\s@]+)):(?P<port>[0-9]{1,5})")
-_INHERITED = re.compile(r"fd://([0-9]{1,6}(?:,[0-9]{1,6})*)")
+_INHERITED = re.compile(r"fd://([0-9]{1,6}(?:,[0-9]{1,6})*)(?:\?until=([0-9]{1,6}))?")
 _UNIX = "unix:"
 
 
@@ -38,9 +38,16 @@ class UnixAddress(msgspec.Struct, frozen=True):
 
 
 class InheritedAddress(msgspec.Struct, frozen=True):
-    """``fd://N``, or ``fd://N,M``: sockets that whoever started this process has made listen."""
+    """``fd://N``, or ``fd://N,M``: sockets that whoever started this process has made listen.
+
+    Attributes:
+        descriptors: Theirs.
+        until: ``?until=N``: of one that can be read, or has ended, once nobody else will accept who waits there. Then this process
+            does, before it stops to listen. None when somebody always will.
+    """
 
     descriptors: tuple[int, ...]
+    until: int | None = None
 
 
 Address: TypeAlias = TcpAddress | UnixAddress | InheritedAddress
@@ -74,7 +81,7 @@ def parse_address(text: str) -> Address:
     if (match := _INHERITED.fullmatch(text)) is not None:
         descriptors = tuple(map(int, match[1].split(",")))
         if min(descriptors) >= FIRST_DESCRIPTOR:
-            return InheritedAddress(descriptors)
+            return InheritedAddress(descriptors, None if match[2] is None else int(match[2]))
     elif (match := _TCP.fullmatch(text)) is not None and int(match["port"]) <= 65535:
         return TcpAddress(match["six"] or match["name"], int(match["port"]))
     raise ConfigurationError(f"address must be {ADDRESS_FORMS}, not {text!r}")

@@ -125,11 +125,14 @@ class Supervisor:
         self._command = command
         self._listening = listening
         self._descriptors = [listener.fileno() for listener in listening]
+        # A transport's own kind of socket may not know; then the transport has made it.
+        self._are_ours = not any(getattr(listener, "is_inherited", False) for listener in listening)
         self._count = count
         self._limit = drain_seconds + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS + MARGIN_SECONDS
         self._say = say
         self._stop = trio.Event()
-        self._processes: set[trio.Process] = set()
+        self._processes: dict[trio.Process, socket.socket] = {}
+        """With our end of the socket between us."""
         self._code = SUCCESS
 
     async def run(self) -> int:
@@ -169,8 +172,8 @@ class Supervisor:
         self._close()
         if self._processes:
             self._say("stopping once running calls have ended; a second signal ends all processes at once")
-        for process in self._processes:
-            process.terminate()
+        for process, control in self._processes.items():
+            _stop(process, control)
         await trio.sleep(self._limit)
         self._say("not all processes end by themselves: ending them")
         for process in self._processes:
@@ -221,15 +224,15 @@ class Supervisor:
                     self._command,
                     stdin=subprocess.DEVNULL,
                     pass_fds=[there.fileno(), *self._descriptors],
-                    env=environment(there.fileno(), self._descriptors),
+                    env=environment(there.fileno(), self._descriptors, are_ours=self._are_ours),
                 )
-            self._processes.add(process)
+            self._processes[process] = ours
             try:
                 if self._stop.is_set():
-                    process.terminate()  # the others have been told already
+                    _stop(process, ours)  # the others have been told already
                 yield process, trio.SocketStream(here)
             finally:
-                self._processes.discard(process)
+                del self._processes[process]
                 if process.returncode is None:
                     _kill(process)
                     with grace():
@@ -246,6 +249,13 @@ async def _first_line(stream: trio.SocketStream) -> str:
             heard += data
     line, end, _ = heard.partition(b"\n")
     return line.decode(errors="replace") if end else ""
+
+
+def _stop(process: trio.Process, control: socket.socket) -> None:
+    """Tell a worker that all of them stop."""
+    with contextlib.suppress(OSError):  # it has ended
+        control.send(b".")
+    process.terminate()
 
 
 def _kill(process: trio.Process) -> None:

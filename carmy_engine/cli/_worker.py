@@ -1,7 +1,8 @@
 """One process of several, as it sees itself: what the supervisor passes on to it, and what it tells the supervisor.
 
 Between the two is one socket. The worker writes the line that says where it listens, once it does. The supervisor writes
-nothing: that the socket ends means that the supervisor has ended, in whatever way.
+something when it stops all of them, before it tells them by a signal. That the socket ends without it means that the supervisor has
+ended, in whatever way.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ _VARIABLE = "_CARMY_WORKER"
 """In a worker's environment: the descriptor of its socket, a colon, and the address that stands for the listening ones."""
 
 
-def environment(control: int, listening: Sequence[int]) -> Mapping[str, str]:
+def environment(control: int, listening: Sequence[int], *, are_ours: bool) -> Mapping[str, str]:
     """The environment of a worker.
 
     Args:
         control: The descriptor of its end of the socket.
         listening: The descriptors of what it serves on.
+        are_ours: Nobody else has those sockets, so that who waits there when all stop is to be accepted.
     """
-    return {**os.environ, _VARIABLE: f"{control}:fd://{','.join(map(str, listening))}"}
+    address = f"fd://{','.join(map(str, listening))}" + (f"?until={control}" if are_ours else "")
+    return {**os.environ, _VARIABLE: f"{control}:{address}"}
 
 
 class Worker:
@@ -59,8 +62,8 @@ class Worker:
     def _watch(self) -> None:
         """Stop as after a signal when the supervisor has ended. A thread, because a tool may hold the event loop."""
         with contextlib.suppress(OSError):
-            while self._control.recv(1):
-                pass
+            if self._control.recv(1, socket.MSG_PEEK):
+                return  # it stops all, and the signal is its business; what it says stays there for the listening sockets
         os.kill(os.getpid(), signal.SIGTERM)
 
 

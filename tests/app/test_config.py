@@ -219,6 +219,7 @@ def test_settings_in_code_are_checked_too() -> None:
         ("unix:/run/a b:c", UnixAddress("/run/a b:c")),
         ("fd://3", InheritedAddress((3,))),
         ("fd://3,12", InheritedAddress((3, 12))),
+        ("fd://3,12?until=5", InheritedAddress((3, 12), 5)),
     ],
 )
 def test_addresses(address: str, parts: object) -> None:
@@ -230,7 +231,19 @@ def test_addresses(address: str, parts: object) -> None:
     "address",
     [
         *("", "3000", ":3000", "::1:80", "[::1]", "a b:1", "host:", "host:x", "http://host:1", "host:123456"),
-        *("unix:", "unix:a\0b", "UNIX:a", "fd://", "fd://x", "fd://-3", "fd://3,", "fd://2", "fd://3,1"),
+        *(
+            "unix:",
+            "unix:a\0b",
+            "UNIX:a",
+            "fd://",
+            "fd://x",
+            "fd://-3",
+            "fd://3,",
+            "fd://2",
+            "fd://3,1",
+            "fd://3?until=",
+            "fd://3?for=4",
+        ),
     ],
 )
 def test_wrong_addresses(address: str) -> None:

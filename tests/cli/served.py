@@ -23,6 +23,7 @@ LIMIT_SECONDS = 55
 
 MANY = '''
     import os
+    import time
     from pathlib import Path
 
     import trio
@@ -45,6 +46,14 @@ MANY = '''
         """Wait until there is a file."""
         while not Path(path).exists():
             await trio.sleep(0.02)
+        return os.getpid()
+
+    @app.tool(effect="read", parallel_safe=True)
+    async def hog(path: str) -> int:
+        """Let nobody else do anything until there is a file."""
+        Path(f"{path}-{os.getpid()}").touch()
+        while not Path(path).exists():
+            time.sleep(0.02)
         return os.getpid()
 
     @app.tool(effect="write", parallel_safe=True)

@@ -172,6 +172,29 @@ async def test_a_signal_for_all(tmp_path: Path) -> None:
             assert "Traceback" not in await server.last_words()
 
 
+async def test_who_waits_to_be_accepted(tmp_path: Path) -> None:
+    """Whoever had connected when all processes were told to end is answered, although none of them had come to accept it."""
+    go = tmp_path / "go"
+    request = render("GET", "/health", {"connection": "close"})
+    with trio.fail_after(LIMIT_SECONDS):
+        async with served(*two()) as server, AsyncExitStack() as stack:
+            port = await server.port()
+            async with one_for_each(port) as found:
+                for pid, client in found.items():
+                    body = json.dumps({"tool": "hog", "arguments": {"path": str(go)}}).encode()
+                    await client.send(render("POST", "/agent/execute", {"content-type": JSON}, body))
+                    while not Path(f"{go}-{pid}").exists():  # noqa: ASYNC110 - it cannot tell otherwise
+                        await trio.sleep(0.01)
+                waiting = [await stack.enter_async_context(connected(port)) for _ in range(500)]
+                for client in waiting:
+                    await client.send(request)
+                server.process.send_signal(signal.SIGTERM)
+                await server.says("stopping")
+                go.touch()
+                assert {(await client.answer()).status for client in waiting} == {200}
+                assert await server.process.wait() == 0
+
+
 async def test_the_second_signal(directory: Path) -> None:
     """A second signal ends all processes at once, and theirs, although a tool holds an event loop."""
     os.mkfifo(directory / "told")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import select
 import socket
 from collections.abc import Iterable
 from typing import Any
@@ -34,14 +35,23 @@ class Listener:
         sock: It; closed by `close`.
         file: Its file, if it is a unix socket's and ours to remove.
         is_inherited: See below.
+        until: See `InheritedAddress`.
 
     Attributes:
         socket: For what only sockets know.
-        is_inherited: Others may have it as well, and accept who waits there when we are gone.
+        is_inherited: Whoever started this process has made it.
     """
 
-    def __init__(self, sock: socket.socket, file: SocketFile | None = None, *, is_inherited: bool = False) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        file: SocketFile | None = None,
+        *,
+        is_inherited: bool = False,
+        until: int | None = None,
+    ) -> None:
         self.is_inherited = is_inherited
+        self._until = until
         self._plain = sock
         self.socket = trio.socket.from_stdlib_socket(sock)
         self._listener = trio.SocketListener(self.socket)
@@ -66,6 +76,15 @@ class Listener:
         except BlockingIOError:
             return None
         return trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+
+    @property
+    def is_last(self) -> bool:
+        """Nobody else accepts who waits there."""
+        if self._until is None:
+            return not self.is_inherited
+        poll = select.poll()
+        poll.register(self._until, select.POLLIN)
+        return bool(poll.poll(0))
 
     def fileno(self) -> int:
         """Its descriptor."""
@@ -98,8 +117,8 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Lis
             except OSError as error:
                 raise _unusable(settings, error, "another path") from error
             return [Listener(sock, file)]
-        case InheritedAddress(descriptors):
-            return [_inherit(settings, number, is_protected=is_protected) for number in descriptors]
+        case InheritedAddress(descriptors, until):
+            return [_inherit(settings, number, until, is_protected=is_protected) for number in descriptors]
 
 
 async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool) -> list[Listener]:
@@ -145,7 +164,7 @@ def _listen(family: int, sockaddr: tuple[Any, ...], *, reuse_port: bool) -> List
         raise
 
 
-def _inherit(settings: Settings, number: int, *, is_protected: bool) -> Listener:
+def _inherit(settings: Settings, number: int, until: int | None, *, is_protected: bool) -> Listener:
     """The socket with this descriptor, which is ours from now on."""
     try:
         sock = socket.socket(fileno=number)
@@ -163,7 +182,7 @@ def _inherit(settings: Settings, number: int, *, is_protected: bool) -> Listener
         if not is_protected:
             _check_local(settings, [(sock.family, sock.getsockname())])
         os.set_inheritable(number, False)  # what tools start has no business with it
-        return Listener(sock, is_inherited=True)
+        return Listener(sock, is_inherited=True, until=until)
     except BaseException:
         sock.close()
         raise

@@ -86,7 +86,7 @@ class Server:
                     accepting.cancel_scope.cancel()
                 self._draining = True
                 for listener in listeners:
-                    if not listener.is_inherited:
+                    if listener.is_last:
                         self._accept_waiting(listener, connections)
                     listener.close()
                 for connection in list(self._connections):
