@@ -23,7 +23,7 @@ from . import _connection
 from ._connection import MAX_PIPELINED_BYTES
 from ._endpoints import Endpoints, route_of
 from ._framing import END_OF_HEAD, FramingError, check_incomplete_head
-from ._message import Answer, Disconnected, Response
+from ._message import Answer, Disconnected, Headers, Response
 from ._native_answer import no_room, refusal, stream_head, write_stream
 from ._native_around import Surroundings
 from ._native_body import Body
@@ -68,7 +68,7 @@ class NativeConnection:
         keeper: Looks after the connection.
         around: The server.
         header_seconds: For the head of a request.
-        extra: Header lines of the answers that the endpoints do not see, to what is no request.
+        extra: Headers of the answers that the endpoints do not see, to what is no request.
         reserved: It is beyond the limit of connections, and there for health only.
 
     Attributes:
@@ -88,7 +88,7 @@ class NativeConnection:
         around: Surroundings,
         *,
         header_seconds: float,
-        extra: bytes = b"",
+        extra: Headers = (),
         reserved: bool = False,
     ) -> None:
         # Trio's own socket checks, and then waits, each time; here most operations need no waiting or nothing else.

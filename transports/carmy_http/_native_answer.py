@@ -8,10 +8,10 @@ from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError
 
 from ._date import http_date
-from ._errors import error_body, error_response
-from ._message import Disconnected, Response, SendChunk, StreamResponse
+from ._errors import error_response
+from ._message import Disconnected, Headers, Response, SendChunk, StreamResponse
 from ._native_head import Head
-from ._render import whole
+from ._render import head_of, whole
 
 log = logging.getLogger("carmy_http")
 
@@ -21,13 +21,8 @@ FULL_RETRY_SECONDS = 1
 
 def stream_head(answer: StreamResponse, head: Head, *, ends: bool) -> bytes:
     """The head of an answer that is made while it is sent: in chunks, or for HTTP/1.0 up to the connection's end."""
-    lines = [b"HTTP/1.1 %d \r\n" % answer.status]
-    lines += [b"%b: %b\r\n" % header for header in answer.headers]
-    lines.append(b"date: %b\r\n" % http_date())
-    if not head.is_old:
-        lines.append(b"transfer-encoding: chunked\r\n")
-    lines.append(b"connection: close\r\n\r\n" if ends else b"\r\n")
-    return b"".join(lines)
+    end = b"\r\n\r\n" if head.is_old else b"\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head_of(answer.status, answer.headers, ends) + http_date() + end
 
 
 async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, ends: bool) -> bytes | None:
@@ -64,19 +59,15 @@ async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, e
     return held if head.is_old else held + b"0\r\n\r\n"
 
 
-def refusal(status: int, reason: str, extra: bytes) -> bytes:
+def refusal(status: int, reason: str, extra: Headers) -> bytes:
     """The answer to what is no request; the connection closes after it.
 
     Args:
         status: The status code.
         reason: What is wrong.
-        extra: More header lines.
+        extra: More headers.
     """
-    body = error_body(invalid_request(reason).info)
-    return (
-        b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncache-control: no-store\r\n%b"
-        b"date: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (status, extra, http_date(), len(body), body)
-    )
+    return whole(error_response(invalid_request(reason), status=status, headers=extra), with_body=True, ends=True)
 
 
 def no_room() -> Response:

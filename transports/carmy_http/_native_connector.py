@@ -14,7 +14,7 @@ from carmy_engine.transport import raise_single
 
 from ._endpoints import Endpoints
 from ._framing import check_head
-from ._message import HeaderList
+from ._message import Headers
 from ._native import NativeConnection
 from ._native_head import Head, read_head
 from ._native_keeper import Keeper
@@ -41,7 +41,7 @@ class NativeConnector:
         teller: See `Surroundings`.
     """
 
-    def __init__(self, engine: Engine, endpoints: Endpoints, always: HeaderList = ()) -> None:
+    def __init__(self, engine: Engine, endpoints: Endpoints, always: Headers = ()) -> None:
         self._endpoints = endpoints
         self.teller = Teller()
         self._keeper = Keeper()
@@ -49,7 +49,7 @@ class NativeConnector:
         self.is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs
-        self._extra = b"".join(b"%b: %b\r\n" % header for header in always)
+        self._always = always
         self._known = functools.lru_cache(MAX_KNOWN_HEADS)(self._read)
 
     def is_full(self) -> bool:
@@ -76,7 +76,7 @@ class NativeConnector:
             self,
             self._pump,
             header_seconds=self._header_seconds,
-            extra=self._extra,
+            extra=self._always,
         )
 
     def connect_reserved(self, stream: trio.SocketStream) -> NativeConnection:
@@ -90,7 +90,7 @@ class NativeConnector:
             self._keeper,
             self,
             header_seconds=self._header_seconds,
-            extra=self._extra,
+            extra=self._always,
             reserved=reserved,
         )
 

@@ -11,6 +11,7 @@ import trio
 
 from ._endpoints import Endpoints
 from ._framing import END_OF_HEAD
+from ._message import Headers
 from ._native import NativeConnection
 from ._native_around import Surroundings
 from ._native_keeper import Keeper
@@ -35,7 +36,7 @@ class ParkedConnection(NativeConnection):
         pump: Pump,
         *,
         header_seconds: float,
-        extra: bytes = b"",
+        extra: Headers = (),
     ) -> None:
         super().__init__(stream, endpoints, keeper, around, header_seconds=header_seconds, extra=extra)
         self._pump = pump

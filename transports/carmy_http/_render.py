@@ -22,7 +22,7 @@ def whole(answer: Response, *, with_body: bool, ends: bool) -> bytes:
     body = answer.body
     return b"".join(
         (
-            _head(answer.status, answer.headers, ends),
+            head_of(answer.status, answer.headers, ends),
             http_date(),
             _END if answer.status in WITHOUT_LENGTH else b"\r\ncontent-length: %d\r\n\r\n" % len(body),
             body if with_body else b"",
@@ -34,7 +34,7 @@ _END = b"\r\n\r\n"
 
 
 @functools.lru_cache(MAX_KNOWN_HEADS)
-def _head(status: int, headers: Headers, ends: bool) -> bytes:
+def head_of(status: int, headers: Headers, ends: bool) -> bytes:
     """Everything up to the value of the header Date."""
     lines = [b"HTTP/1.1 %d " % status, *(b"%b: %b" % header for header in headers)]
     if ends:
