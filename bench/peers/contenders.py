@@ -86,6 +86,12 @@ HELLO = (
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
 )
 
+
+def _over_http(name: str, command: tuple[str, ...], *needs: str) -> Contender:
+    """A server of MCP."""
+    return Contender(name, command, "http", MCP_CALL, "/mcp", MCP, HELLO, needs=needs)
+
+
 NATIVE, NATIVE_IDS, HYPERCORN = "carmy native", "carmy native, request_id", "carmy hypercorn"
 FASTAPI, BARE_UVICORN, EXPRESS = "FastAPI on uvicorn", "bare uvicorn", "Express"
 
@@ -111,56 +117,11 @@ HTTP = (
         "bare hypercorn", _python("bare", "hypercorn", "{port}"), "http", SEARCH, "/search", needs=("hypercorn",)
     ),
     Contender(EXPRESS, _node("express_app", "{port}"), "http", SEARCH, "/search", needs=("express",)),
-    Contender(
-        "carmy MCP over HTTP",
-        _python("ours", "mcp-http", "{port}"),
-        "http",
-        MCP_CALL,
-        "/mcp",
-        MCP,
-        HELLO,
-        needs=("mcp",),
-    ),
-    Contender(
-        "carmy MCP over HTTP, native",
-        _python("ours", "mcp-native", "{port}"),
-        "http",
-        MCP_CALL,
-        "/mcp",
-        MCP,
-        HELLO,
-        needs=("mcp",),
-    ),
-    Contender(
-        "FastMCP over HTTP",
-        _python("mcp_app", "fastmcp", "{port}"),
-        "http",
-        MCP_CALL,
-        "/mcp",
-        MCP,
-        HELLO,
-        needs=("fastmcp", "uvicorn", "uvloop"),
-    ),
-    Contender(
-        "MCP SDK over HTTP",
-        _python("mcp_app", "sdk", "{port}"),
-        "http",
-        MCP_CALL,
-        "/mcp",
-        MCP,
-        HELLO,
-        needs=("mcp", "uvicorn", "uvloop"),
-    ),
-    Contender(
-        "TypeScript MCP SDK over HTTP",
-        _node("mcp_app", "{port}"),
-        "http",
-        MCP_CALL,
-        "/mcp",
-        MCP,
-        HELLO,
-        needs=("@modelcontextprotocol/sdk", "express"),
-    ),
+    _over_http("carmy MCP over HTTP", _python("ours", "mcp-http", "{port}"), "mcp"),
+    _over_http("carmy MCP over HTTP, native", _python("ours", "mcp-native", "{port}"), "mcp"),
+    _over_http("FastMCP over HTTP", _python("mcp_app", "fastmcp", "{port}"), "fastmcp", "uvicorn", "uvloop"),
+    _over_http("MCP SDK over HTTP", _python("mcp_app", "sdk", "{port}"), "mcp", "uvicorn", "uvloop"),
+    _over_http("TypeScript MCP SDK over HTTP", _node("mcp_app", "{port}"), "@modelcontextprotocol/sdk", "express"),
 )
 
 LINES = (

@@ -235,12 +235,8 @@ async def test_a_tool_that_asks() -> None:
         await connection.answer()
         assert (await caller.call("echo", text="hi"))["isError"] is False
         await caller.send("tools/call", name="destroy", arguments={"name": "x"})
-        read = b""
         with trio.fail_after(20):
-            while b"elicitation/create" not in read:
-                data = bytes(await connection.stream.receive_some(100_000))
-                assert data
-                read += data
+            await connection.until(b"elicitation/create")
     assert ran.names == []
 
 

@@ -129,9 +129,8 @@ class HttpApplication:
                 try:
                     await self._end(session_id)
                 except Exception:
-                    log.exception(
-                        "a session could not be ended"
-                    )  # the SDK's business, and not that of the other sessions
+                    # The SDK's business, and not that of the other sessions.
+                    log.exception("a session could not be ended")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request. When it breaks off, so does the execution that it has begun."""
