@@ -329,8 +329,9 @@ class App:
         for tool in self._all_tools():
             try:
                 ready = compile_tool(tool, self._state)
-            except AgentError:
-                problems += problems_of(tool, self._state)
+            except AgentError as problem:
+                # Never fewer than the one that was raised: a tool without a problem would be missing without a reason.
+                problems += problems_of(tool, self._state) or [problem]
             else:
                 compiled.append(ready)
             places.setdefault(name_of(tool), []).append(place_of(tool))

@@ -268,7 +268,7 @@ def problems_of(declaration: object, state: Mapping[Any, object]) -> list[AgentE
             return None
 
     if not isinstance(found, ToolDeclaration):
-        attempt(spec_of, found)
+        attempt(compile_tool, found, state)
         return problems
     attempt(_check_name, found.name, found.location)
     plan = attempt(_resolved_plan, found)

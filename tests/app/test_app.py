@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import carmy_engine
 from carmy_engine import (
+    AgentContext,
     AgentError,
     App,
     ConfigurationError,
     DeclarationError,
+    Effect,
     ExecutionRequest,
     MemorySink,
     MemoryStore,
@@ -20,6 +23,7 @@ from carmy_engine import (
     Settings,
     StartupError,
     State,
+    ToolSpec,
     tool,
 )
 from carmy_engine import _app as app_module
@@ -114,6 +118,46 @@ async def test_every_problem_of_one_tool_is_reported_at_once() -> None:
 
     found = [problem.code for problem in App("shop").add(unlucky, unlikely).check() if isinstance(problem, AgentError)]
     assert found == ["INVALID_TOOL_NAME", "INVALID_SCHEMA", "INVALID_TOOL_NAME", "MISSING_STATE", "MISSING_STATE"]
+
+
+class ByHand:
+    """A tool made by hand with the given schema."""
+
+    def __init__(self, name: str, **schemas: Any) -> None:
+        plain: dict[str, Any] = {"input_schema": {"type": "object"}, "output_schema": {}, **schemas}
+        self.spec = ToolSpec(name=name, description="Made by hand", effect=Effect.NONE, **plain)
+
+    async def execute(self, ctx: AgentContext, input: Any) -> Any:  # noqa: A002 - the protocol's name
+        return input
+
+
+UNUSABLE_INPUTS: dict[str, Any] = {
+    "an unknown type": {"type": "objekt"},
+    "an array root": {"type": "array"},
+    "no type": {},
+    "a dangling reference": {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
+    "a remote reference": {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema"}}},
+    "a keyword of the wrong form": {"type": "object", "properties": 3},
+}
+
+
+@pytest.mark.parametrize("which", ["input_schema", "output_schema"])
+@pytest.mark.parametrize("case", UNUSABLE_INPUTS)
+async def test_an_unusable_schema_of_a_tool_made_by_hand_keeps_the_application_from_starting(
+    case: str, which: str
+) -> None:
+    """`check` and `open` report INVALID_SCHEMA with the tool's name, and never leave the tool out."""
+    schema = UNUSABLE_INPUTS[case]
+    if which == "output_schema" and case in ("an array root", "no type"):
+        return  # an output may be anything
+    app = App("shop").add(count, ByHand("made", **{which: schema})).state(Database())
+    (problem,) = app.check()
+    assert isinstance(problem, AgentError)
+    assert problem.code == "INVALID_SCHEMA"
+    assert f"tool 'made': {which}: " in problem.info.message
+    with pytest.raises(StartupError, match="INVALID_SCHEMA"):
+        async with app.open():
+            pytest.fail("it opened")
 
 
 async def test_the_same_tool_twice_is_a_duplicate() -> None:

@@ -280,6 +280,28 @@ def test_check_reports_every_problem(carmy: Carmy, write: Write) -> None:
     ]
 
 
+def test_check_reports_an_unusable_schema_of_a_tool_made_by_hand(carmy: Carmy, write: Write) -> None:
+    """`check` prints INVALID_SCHEMA for an object with a schema that cannot be used, and ends with 1."""
+    write(
+        "made.py",
+        """
+        from carmy_engine import App, Effect, ToolSpec
+
+        class Made:
+            spec = ToolSpec(
+                name="made", description="", input_schema={"type": "objekt"}, output_schema={}, effect=Effect.NONE
+            )
+
+            async def execute(self, ctx, input): ...
+
+        app = App("made").add(Made())
+        """,
+    )
+    ran = carmy("check", "made.py")
+    assert ran.code == 1
+    assert ran.out.startswith("INVALID_SCHEMA: tool 'made': input_schema: ")
+
+
 def test_check_reports_what_keeps_the_file_from_loading(carmy: Carmy, write: Write) -> None:
     """A wrong declaration or setting is reported by `check` like any other problem."""
     write("wrong.py", "from carmy_engine import tool\n@tool(effect='none')\nasync def f(x) -> int: ...\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,44 @@ def test_the_table_of_codes_is_the_table_of_codes() -> None:
         (code, info.category.value, flags[info.recoverable, info.retryable], info.meaning)
         for code, info in CODES.items()
     ]
+
+
+def _codes_in(tree: ast.AST) -> Iterator[str]:
+    """What a module builds errors with or compares their codes to, and the defaults of parameters named `code`."""
+    for node in ast.walk(tree):
+        texts: list[ast.expr | None] = []
+        if isinstance(node, ast.Call):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if function in ("AgentError", "ErrorInfo", "standard"):
+                texts += node.args[:1]
+            texts += [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+        elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "code":
+            for compared in node.comparators:
+                texts += compared.elts if isinstance(compared, ast.Tuple | ast.Set) else [compared]
+        elif isinstance(node, ast.arguments):
+            parameters = [*node.posonlyargs, *node.args][-len(node.defaults) :] if node.defaults else []
+            defaults = [
+                *zip(parameters, node.defaults, strict=True),
+                *zip(node.kwonlyargs, node.kw_defaults, strict=True),
+            ]
+            texts += [default for parameter, default in defaults if parameter.arg == "code"]
+        for text in texts:
+            if isinstance(text, ast.Constant) and isinstance(text.value, str) and text.value.isupper():
+                yield text.value
+
+
+def test_every_code_in_the_sources_is_in_the_table_of_codes() -> None:
+    """No module makes an error whose code docs/errors.md does not list; the testing kit plays the part of tools."""
+    sources = [path for root in ("carmy_engine", "transports") for path in (REPOSITORY / root).rglob("*.py")]
+    testing = REPOSITORY / "carmy_engine" / "testing"
+    found = {
+        code: path.relative_to(REPOSITORY).as_posix()
+        for path in sources
+        if not path.is_relative_to(testing)
+        for code in _codes_in(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found.keys() >= {"READY_TIMEOUT", "CHECK_FAILED", "SETTLED_AS_FAILED", "INVALID_ARGUMENTS"}
+    assert {code: place for code, place in found.items() if code not in CODES} == {}
 
 
 def _prepare(page: Path, directory: Path) -> None:

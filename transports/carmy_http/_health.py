@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import trio
 
-from carmy_engine import Engine, ErrorCategory, ErrorInfo
+from carmy_engine import Engine, ErrorInfo
 from carmy_engine.errors import AgentError
 
 from ._errors import retry_after
@@ -46,7 +46,7 @@ async def ready(engine: Engine) -> Response:
     """Answer ``GET /ready``: 200 when every check passes and no shutdown has begun, otherwise 503 naming what failed."""
     checks: dict[str, _Check] = {}
     if engine.stopping.is_set():
-        checks["engine"] = _failed("SHUTTING_DOWN", "the engine is draining or closing", ErrorCategory.CAPACITY)
+        checks["engine"] = _failed(AgentError.standard("SHUTTING_DOWN", "the engine is draining or closing"))
     else:
         outcomes = dict[str, _Check]()
         async with trio.open_nursery() as nursery:
@@ -59,26 +59,26 @@ async def ready(engine: Engine) -> Response:
     return Response(200 if is_ready else 503, (JSON_TYPE, NO_STORE, *waits[:1]), body)
 
 
-def _failed(code: str, message: str, category: ErrorCategory) -> _Check:
-    return _Check(False, AgentError(code, message, category, retryable=True).info)
+def _failed(error: AgentError) -> _Check:
+    return _Check(False, error.info)
 
 
 async def _run(name: str, check: Callable[[], Awaitable[object] | object], outcomes: dict[str, _Check]) -> None:
     outcomes[name] = _failed(
-        "READY_TIMEOUT", f"the check did not finish within {READY_SECONDS:g} seconds", ErrorCategory.TIMEOUT
+        AgentError.standard("READY_TIMEOUT", f"the check did not finish within {READY_SECONDS:g} seconds")
     )
     with trio.move_on_after(READY_SECONDS):
         try:
             passed = await _call(check)
         except AgentError as error:
-            outcomes[name] = _Check(False, error.info)
+            outcomes[name] = _failed(error)
         except Exception:
             # The host's own code: whatever goes wrong in it is what the check is there to find out.
             log.exception("the readiness check %r failed", name)
-            outcomes[name] = _failed("CHECK_FAILED", "the check failed; the log says why", ErrorCategory.CAPACITY)
+            outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check failed; the log says why"))
         else:
             if passed is False:
-                outcomes[name] = _failed("CHECK_FAILED", "the check returned false", ErrorCategory.CAPACITY)
+                outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check returned false"))
             else:
                 outcomes[name] = _Check(True)
 
