@@ -5,7 +5,7 @@ What ours import is here, and so it is what somebody else's has. ``docs/design.m
 - Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
 - Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `EventBuffer` for events
   that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
-  `descendants` for processes that end.
+  `descendants` for processes that end, `RateLimitedLogger` for lines that a stranger can cause.
 - Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
   `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
   `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
@@ -21,6 +21,7 @@ from ._fingerprint import fingerprint
 from ._idempotency import may_join
 from ._ids import new_execution_id
 from ._life import descendants
+from ._logging import RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
 from ._near import not_known, unknown_tool
@@ -37,6 +38,7 @@ __all__ = [
     "InheritedAddress",
     "OnRunning",
     "QuickScope",
+    "RateLimitedLogger",
     "TcpAddress",
     "UnixAddress",
     "as_agent_error",

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from carmy_engine._logging import BURST_LINES
 from carmy_wire.serving import Server
 from carmy_wire.serving._server import MAX_ACCEPTED_AT_ONCE
 from tests.hostile.siege import LAST, RECOVERY_SECONDS, no_fault
@@ -131,6 +132,14 @@ async def test_a_listener_that_is_broken(autojump_clock: trio.testing.MockClock)
     """An error of the listener itself is no reason to spin."""
     with pytest.RaisesGroup(pytest.RaisesGroup(pytest.RaisesGroup(OSError))):
         await accept(Listener(iter([errno.EBADF])))
+
+
+async def test_a_lack_of_descriptors_is_logged_a_few_times(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Accepting is tried ten times a second without descriptors; the log gets a few lines a minute of it."""
+    assert await accept(Listener(iter([errno.EMFILE] * 80))) == 0
+    assert 1 <= sum("cannot accept" in message for message in caplog.messages) <= BURST_LINES
 
 
 async def test_out_of_descriptors() -> None:

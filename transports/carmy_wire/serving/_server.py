@@ -11,6 +11,8 @@ from typing import Protocol
 
 import trio
 
+from carmy_engine.transport import RateLimitedLogger
+
 from ._listening import Listener, watch_link
 
 log = logging.getLogger("carmy_wire")
@@ -67,6 +69,7 @@ class Server:
         self._slots = trio.Semaphore(max_connections + (0 if reserve is None else RESERVED_CONNECTIONS))
         self._connections: set[Served] = set()
         self._draining = False
+        self._log = RateLimitedLogger(log)
 
     async def run(
         self,
@@ -115,7 +118,7 @@ class Server:
                 if error.errno in _FAULTS:
                     raise
                 if error.errno in _OUT_OF_RESOURCES:
-                    log.warning("cannot accept connections for now: %s", error.strerror)
+                    self._log.warning("cannot accept connections for now: %s", error.strerror)
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
             else:
                 nursery.start_soon(self._serve, stream)
