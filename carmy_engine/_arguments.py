@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import pydantic
 from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationError
 
-from . import _docstrings
-from ._annotations import UnusableType
-from ._encode import encode_arguments
-from ._publish import input_schema
-from ._schema import Node, Types, object_of, types_of, whole
+from ._schema import docstrings
+from ._schema.annotations import UnusableType
+from ._schema.argument_rules import strict_types
+from ._schema.core_schema import Node, Types, object_of, types_of, whole
+from ._schema.json_form import encode_arguments
+from ._schema.json_schema import input_schema
+from ._schema.messages import Problem, invalid_arguments, problems_of
 from ._signature import SignaturePlan
-from ._strict import strict_types
-from ._words import Problem, invalid_arguments, problems_of
 from .codec import invalid_request
 from .errors import AgentError
 
@@ -97,7 +97,7 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
     else:
         root = strict.fields[plan.input]["schema"]
         published = types.fields[plan.input]["schema"]
-    descriptions = _docstrings.arguments_of(function)
+    descriptions = docstrings.arguments_of(function)
     schema = input_schema(types, published, _under_wire_names(types, descriptions))
     try:
         # Nested models bring prebuilt validators, which know nothing of the rewriting.

@@ -11,12 +11,10 @@ import msgspec
 
 from . import abc
 from ._compiled import CompiledTool
-from ._encode import first_infinite, first_without_form, jsonable, may_hide_infinite
 from ._model.spec import ToolSpec
-from ._nouns import noun_of_type, one_of
 from ._output import invalid_output, too_large
-from ._shapes import is_list, is_mapping, is_table
-from ._words import (
+from ._schema.json_form import first_infinite, first_without_form, jsonable, may_hide_infinite
+from ._schema.messages import (
     MAX_PROBLEMS,
     Location,
     Problem,
@@ -27,6 +25,8 @@ from ._words import (
     subject_of,
     unknown_problem,
 )
+from ._schema.type_guards import is_dict, is_list, is_mapping
+from ._schema.type_names import noun_of_type, one_of
 from .codec import MAX_JSON_DEPTH, decode, invalid_request
 from .errors import AgentError
 
@@ -79,7 +79,7 @@ def _parser(validator: Draft202012Validator) -> Callable[[bytes], dict[str, Any]
         value: Any = decode(data)
         if value is None:
             value = {}
-        if not is_table(value):
+        if not is_dict(value):
             problem = {"path": "", "code": "wrong_type", "message": "the arguments must be a JSON object"}
             raise invalid_arguments([problem])
         try:
@@ -139,7 +139,7 @@ def _validator(spec: ToolSpec, which: str, schema: Mapping[str, Any]) -> Draft20
     except (TypeError, ValueError, RecursionError):
         reason = "it is not JSON"
     else:
-        missing = _unresolved(plain) if is_table(plain) else None
+        missing = _unresolved(plain) if is_dict(plain) else None
         if missing is None:
             # Without a registry of our own a "$ref" could make the library fetch from the network.
             return Draft202012Validator(plain, registry=Registry())
@@ -174,7 +174,7 @@ def _points_into(schema: Any, reference: str) -> bool:
         name = part.replace("~1", "/").replace("~0", "~")
         if is_list(schema) and name.isdigit() and int(name) < len(schema):
             schema = schema[int(name)]
-        elif is_table(schema) and name in schema:
+        elif is_dict(schema) and name in schema:
             schema = schema[name]
         else:
             return False
@@ -182,7 +182,7 @@ def _points_into(schema: Any, reference: str) -> bool:
 
 
 def _parts(schema: Any) -> Iterable[dict[str, Any]]:
-    if is_table(schema):
+    if is_dict(schema):
         yield schema
         for key, part in schema.items():
             if key not in ("const", "enum", "default", "examples"):

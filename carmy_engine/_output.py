@@ -15,14 +15,14 @@ from pydantic_core import (
 )
 
 from . import codec
-from ._encode import first_infinite, first_without_form, jsonable
-from ._loose import Checked, Loose, Rendered, is_constrained, is_finite, is_wrapped
-from ._publish import output_schema
-from ._quick import quick, too_large
-from ._schema import Node, Types, types_of, whole
-from ._shapes import is_table
+from ._schema.core_schema import Node, Types, types_of, whole
+from ._schema.json_form import first_infinite, first_without_form, jsonable
+from ._schema.json_schema import output_schema
+from ._schema.messages import Problem, output_subject, problems_of
+from ._schema.output_rules import Checked, Loose, Rendered, is_constrained, is_finite, is_wrapped
+from ._schema.serializer import make_serializer, too_large
+from ._schema.type_guards import is_dict
 from ._signature import SignaturePlan
-from ._words import Problem, output_subject, problems_of
 from .errors import AgentError
 
 __all__ = ["OutputRenderer", "invalid_output", "output_renderer", "too_large"]
@@ -107,7 +107,7 @@ class _Renderer:
         It raises `AgentError` ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
         """
         prove = None if self._is_finite and self._check is None else self._proved
-        typed = quick(self._serializer, self._converted, prove, limit, is_wrapped=self._is_wrapped)
+        typed = make_serializer(self._serializer, self._converted, prove, limit, is_wrapped=self._is_wrapped)
         if self._plain is None:
             return typed
 
@@ -141,14 +141,14 @@ class _Renderer:
             return value  # nothing of another shape was ever rendered
         try:
             self._to_json(value, by_alias=True, warnings="error")
-        except Exception:  # noqa: BLE001 - see `quick`
+        except Exception:  # noqa: BLE001 - see `make_serializer`
             return self._convert.converted(value)
         return value
 
     def _is_plain(self, value: Any) -> bool:
         """True for a value that holds nothing but Any, which needs no schema to be written."""
         if self._plain is dict:
-            return is_table(value) and type(value) is dict and all(type(name) is str for name in value)
+            return is_dict(value) and type(value) is dict and all(type(name) is str for name in value)
         return self._plain is object
 
     def _checked(self, value: Any) -> list[Problem]:
@@ -181,7 +181,7 @@ class _Renderer:
         cause: Exception | None = None
         try:
             data = self._to_json(converted, by_alias=True, warnings="error")
-        except Exception as problem:  # noqa: BLE001 - see `quick`
+        except Exception as problem:  # noqa: BLE001 - see `make_serializer`
             data, cause = None, problem
         if data is None:
             problems = self._checked(converted)

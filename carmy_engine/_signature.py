@@ -15,8 +15,8 @@ import pydantic
 import typing_extensions
 from pydantic.fields import FieldInfo
 
-from ._annotations import Arg, StateMarker, split_annotated
 from ._context import AgentContext
+from ._schema.annotations import Arg, StateMarker, split_annotated
 from .errors import DeclarationError
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from ._address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._arguments import encode_arguments
 from ._crash import as_agent_error, leaves, raise_single, reason_of
-from ._encode import first_infinite, may_hide_infinite
 from ._fingerprint import fingerprint
 from ._idempotency import may_join
 from ._ids import new_execution_id
@@ -27,9 +26,10 @@ from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
 from ._near import not_known, unknown_tool
 from ._output import invalid_output
 from ._output import too_large as output_too_large
+from ._schema.json_form import first_infinite, may_hide_infinite
+from ._schema.messages import invalid_arguments, output_subject
 from ._scope import QuickScope
 from ._stream import EventBuffer
-from ._words import invalid_arguments, output_subject
 
 __all__ = [
     "DEFAULT_MAX_OUTPUT_BYTES",

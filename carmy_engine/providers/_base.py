@@ -16,7 +16,7 @@ from .. import codec
 from .._arguments import encode_arguments
 from .._calls import ModelCall, ModelResult
 from .._model.spec import Catalog, PublicSpec, ToolSpec
-from .._shapes import is_list, is_mapping, is_tuple
+from .._schema.type_guards import is_list, is_mapping, is_tuple
 from ..errors import AgentError
 from ._names import NameRule, wire_names
 from ._text import text_of

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from .._shapes import is_list, is_table
+from .._schema.type_guards import is_dict, is_list
 from ..codec import MAX_JSON_DEPTH
 from ._base import look, many
 
@@ -79,7 +79,7 @@ def _put(arguments: dict[str, Any], piece: Any) -> None:
 def _is_there(place: Any, step: str | int, path: object) -> bool:
     """Whether there is something at a step. Items come one after the other, so that no gap can be huge."""
     if isinstance(step, str):
-        if is_table(place):
+        if is_dict(place):
             return step in place
     elif is_list(place) and step <= len(place):
         return step < len(place)

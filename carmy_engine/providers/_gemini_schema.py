@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .._shapes import is_list, is_table
+from .._schema.type_guards import is_dict, is_list
 from ._walk import Schema, described, mapped, parts_of
 
 _PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -62,7 +62,7 @@ def _openapi(node: Mapping[str, Any]) -> Schema:
         elif kind == "object":
             made.update(_object(bare))
         elif kind == "array":
-            if not is_table(bare.get("items")):
+            if not is_dict(bare.get("items")):
                 raise _NoFormError
             made.update(type="ARRAY", items=_openapi(bare["items"]))
         elif kind in ("string", "number", "integer", "boolean"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._shapes import is_list, is_table
+from .._schema.type_guards import is_dict, is_list
 from ._walk import Schema, accepts_null, definitions_of, described, parts_of
 
 MAX_LEVELS = 10
@@ -96,7 +96,7 @@ def _said(made: Schema, node: Mapping[str, Any]) -> Schema:
 
 def _choice(node: Mapping[str, Any]) -> Schema:
     values = node["enum"] if "enum" in node else [node["const"]]
-    if any(is_table(value) or is_list(value) for value in values):
+    if any(is_dict(value) or is_list(value) for value in values):
         raise _NotStrict
     kinds = list(dict.fromkeys(_kind_of(value) for value in values))
     return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(values)}
@@ -150,10 +150,10 @@ def _array(node: Mapping[str, Any], definitions: Schema) -> Schema:
         for part in node["prefixItems"]:
             if (arm := _strict(part, definitions)) not in arms:
                 arms.append(arm)
-        if not arms or is_table(node.get("items")):
+        if not arms or is_dict(node.get("items")):
             raise _NotStrict
         made["items"] = arms[0] if len(arms) == 1 else {"anyOf": arms}
-    elif is_table(node.get("items")):
+    elif is_dict(node.get("items")):
         made["items"] = _strict(node["items"], definitions)
     else:
         raise _NotStrict

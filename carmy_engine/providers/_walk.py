@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .._shapes import is_list, is_mapping, is_table
+from .._schema.type_guards import is_dict, is_list, is_mapping
 
 Schema = dict[str, Any]
 
@@ -28,32 +28,32 @@ class _TooLargeError(Exception):
 def parts_of(node: Mapping[str, Any]) -> Iterator[Schema]:
     """The schemas right inside a schema, those of definitions included."""
     for key in _SINGLE:
-        if is_table(part := node.get(key)):
+        if is_dict(part := node.get(key)):
             yield part
     for key in _LISTS:
-        yield from (part for part in node.get(key, ()) if is_table(part))
+        yield from (part for part in node.get(key, ()) if is_dict(part))
     for key in _TABLES:
-        yield from (part for part in node.get(key, {}).values() if is_table(part))
+        yield from (part for part in node.get(key, {}).values() if is_dict(part))
 
 
 def mapped(node: Mapping[str, Any], change: Callable[[Schema], Schema]) -> Schema:
     """A copy with the schemas right inside it changed."""
     made = dict(node)
     for key in _SINGLE:
-        if is_table(part := node.get(key)):
+        if is_dict(part := node.get(key)):
             made[key] = change(part)
     for key in _LISTS:
         if is_list(parts := node.get(key)):
             made[key] = [change(_as_table(part)) for part in parts]
     for key in _TABLES:
-        if is_table(table := node.get(key)):
+        if is_dict(table := node.get(key)):
             made[key] = {name: change(_as_table(part)) for name, part in table.items()}
     return made
 
 
 def _as_table(part: Any) -> Schema:
     """A schema that is true or false, in the words of all others."""
-    if is_table(part):
+    if is_dict(part):
         return part
     return {} if part is True else {"not": {}}
 
@@ -216,7 +216,7 @@ def _without_nulls(value: Any, node: Mapping[str, Any], definitions: Mapping[str
     arms = [arm for union in ("anyOf", "oneOf") for arm in node.get(union, ())]
     if arms:
         node = _arm_for(value, [resolved(arm, definitions) for arm in arms]) or node
-    if is_table(value):
+    if is_dict(value):
         properties = node.get("properties", {})
         required = node.get("required", ())
         return {
@@ -241,7 +241,7 @@ def _without_nulls(value: Any, node: Mapping[str, Any], definitions: Mapping[str
 
 def _arm_for(value: Any, arms: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The arm of a union that a value was written for, as far as names and fixed values tell."""
-    if is_table(value):
+    if is_dict(value):
         fitting = [arm for arm in arms if "properties" in arm and value.keys() <= arm["properties"].keys()]
         return next((arm for arm in fitting if _agrees(value, arm)), None)
     if is_list(value):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, Field, Json, field_validator, model_validator
 from pydantic_core import core_schema
 
-from carmy_engine import _words
 from carmy_engine._declare import compile_tool, tool
+from carmy_engine._schema import messages
 from carmy_engine.errors import AgentError
 
 from .conftest import Taker, taking_tool
@@ -213,7 +213,7 @@ def test_every_error_of_pydantic_has_words() -> None:
         "counter_type",
     }
     types = set(get_args(core_schema.ErrorType))
-    assert types - not_from_json - set(_words._WORDS) == set()
+    assert types - not_from_json - set(messages._WORDS) == set()
 
 
 @given(st.text(), st.text())

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ._near import not_known, shortened
-from ._schema import Node, Types
-from ._shapes import is_table, is_tuple
-from ._strict import ARM, NULL, TAG, VALUE
-from .errors import AgentError
+from .._near import not_known, shortened
+from ..errors import AgentError
+from .argument_rules import ARM, NULL, TAG, VALUE
+from .core_schema import Node, Types
+from .type_guards import is_dict, is_tuple
 
 Location = tuple[str | int, ...]
 Problem = dict[str, Any]
@@ -324,7 +324,7 @@ def names_at(types: Types, node: Node, location: Location) -> Iterable[str]:
                 yield from names_at(types, choice[0], location[1:])
     elif kind == "tagged-union":
         choice = node["choices"].get(location[0]) if location else None
-        if is_table(choice):
+        if is_dict(choice):
             yield from names_at(types, choice, location[1:])
     elif kind in ("typed-dict", "model-fields", "dataclass-args"):
         yield from _names_in(types, node, location)
@@ -332,18 +332,18 @@ def names_at(types: Types, node: Node, location: Location) -> Iterable[str]:
         if location and isinstance(location[0], int):
             items = node["items_schema"]
             yield from names_at(types, items[min(location[0], len(items) - 1)], location[1:])
-    elif is_table(node.get("items_schema")):
+    elif is_dict(node.get("items_schema")):
         yield from names_at(types, node["items_schema"], location[1:])
     elif kind == "dict":
         if "values_schema" in node:
             yield from names_at(types, node["values_schema"], location[1:])
-    elif is_table(node.get("schema")):
+    elif is_dict(node.get("schema")):
         yield from names_at(types, node["schema"], location)
 
 
 def _names_in(types: Types, node: Node, location: Location) -> Iterable[str]:
     fields: Any = node["fields"]
-    pairs = fields.items() if is_table(fields) else [(field["name"], field) for field in fields]
+    pairs = fields.items() if is_dict(fields) else [(field["name"], field) for field in fields]
     for name, field in pairs:
         for alias in _aliases(field.get("validation_alias", name)):
             if not location:

@@ -14,12 +14,12 @@ import typing_extensions
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
-from . import _docstrings
-from ._annotations import QUALIFIERS, UnusableType
-from ._nouns import accepts_null
-from ._schema import Node, Types, object_of, says_extra, whole
-from ._shapes import is_list, is_table
-from ._structs import struct_of
+from . import docstrings
+from .annotations import QUALIFIERS, UnusableType
+from .core_schema import Node, Types, object_of, says_extra, whole
+from .structs import struct_of
+from .type_guards import is_dict, is_list
+from .type_names import accepts_null
 
 Schema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
@@ -86,7 +86,7 @@ def _untitled(schema: Schema) -> Schema:
 
 
 def _references(schema: Any) -> set[str]:
-    if is_table(schema):
+    if is_dict(schema):
         found = {name for value in schema.values() for name in _references(value)}
         reference = schema.get("$ref")
         return found | {reference.rpartition("/")[2]} if isinstance(reference, str) else found
@@ -196,7 +196,7 @@ class _Generator(GenerateJsonSchema):
             return made
         doc = cls.__dict__.get("__doc__")
         if isinstance(doc, str) and made.get("description", inspect.cleandoc(doc)) == inspect.cleandoc(doc):
-            text = _docstrings.class_description(doc)
+            text = docstrings.class_description(doc)
             made.pop("description", None)
             if text and not text.startswith(f"{cls.__name__}("):
                 made["description"] = text
@@ -204,7 +204,7 @@ class _Generator(GenerateJsonSchema):
         return made
 
     def _describe(self, properties: Schema, cls: Any) -> None:
-        texts = {**_docstrings.fields_of(cls), **_annotated_texts(cls)}
+        texts = {**docstrings.fields_of(cls), **_annotated_texts(cls)}
         for name, text in texts.items():
             for key in _wire_names(cls, name):
                 if key in properties:
@@ -214,7 +214,7 @@ class _Generator(GenerateJsonSchema):
 def _annotated_texts(cls: Any) -> dict[str, str]:
     """Plain strings in the ``Annotated`` of a class's fields."""
     fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if is_table(fields):
+    if is_dict(fields):
         return {
             name: next(item for item in field.metadata if isinstance(item, str))
             for name, field in fields.items()
@@ -236,7 +236,7 @@ def _annotated_texts(cls: Any) -> dict[str, str]:
 
 def _wire_names(cls: Any, name: str) -> list[str]:
     fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if is_table(fields) and name in fields:
+    if is_dict(fields) and name in fields:
         field = fields[name]
         return [
             alias

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 
-def is_table(part: object) -> TypeGuard[dict[str, Any]]:
+def is_dict(part: object) -> TypeGuard[dict[str, Any]]:
     """True for a dict; one with names for keys, wherever this is asked."""
     return isinstance(part, dict)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic_core import SchemaSerializer
 
-from .errors import AgentError
+from ..errors import AgentError
 
 # pydantic tells of a value that does not fit its type by a warning. Asked for an error instead (``warnings="error"``), it
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the
@@ -32,7 +32,7 @@ def _are_warnings_errors() -> bool:
 _WARNINGS: Literal[True, "error"] = True if _are_warnings_errors() else "error"
 
 
-def quick(
+def make_serializer(
     serializer: SchemaSerializer,
     convert: Callable[[Any], bytes],
     prove: Callable[[Any, bytes], bytes] | None,

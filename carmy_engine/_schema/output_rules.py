@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
-from ._encode import jsonable
-from ._schema import Node, Types, TypesRewriter, parts_of, says_extra
-from ._shapes import is_mapping
-from ._strict import Labelled, closed
-from ._structs import as_dict, struct_of
+from .argument_rules import Labelled, closed
+from .core_schema import Node, Types, TypesRewriter, parts_of, says_extra
+from .json_form import jsonable
+from .structs import as_dict, struct_of
+from .type_guards import is_mapping
 
 _CONSTRAINTS = frozenset(
     {

@@ -1,7 +1,7 @@
 """Types into core schemas: pydantic's own, with every definition in one place and Structs filled in.
 
-What the schemas are used for is decided elsewhere: `_strict` turns them into validators of arguments, `_loose` into
-checks of outputs, `_publish` into JSON Schema. All three are a `Rewriter`.
+What the schemas are used for is decided elsewhere: `argument_rules` turns them into validators of arguments, `output_rules` into
+checks of outputs, `json_schema` into JSON Schema. All three are a `Rewriter`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import CoreSchema, SchemaError
 
-from ._annotations import UnresolvedType, UnusableType, names_of_types, normalise
-from ._shapes import is_list, is_table, is_tuple
-from ._structs import annotations_of, is_struct, reference_of, struct_schema
+from .annotations import UnresolvedType, UnusableType, names_of_types, normalise
+from .structs import annotations_of, is_struct, reference_of, struct_schema
+from .type_guards import is_dict, is_list, is_tuple
 
 Node = dict[str, Any]
 """One core schema. pydantic publishes them as TypedDicts, one per type; a walker over all of them needs none of that."""
@@ -62,7 +62,7 @@ class Rewriter:
         made = dict(node)
         for key in _ONE:
             part = node.get(key)
-            if is_table(part):
+            if is_dict(part):
                 made[key] = self.parts(part) if key == "serialization" else self.visit(part)
         for key in _LISTS:
             part = node.get(key)
@@ -70,29 +70,29 @@ class Rewriter:
                 made[key] = [self._item(item) for item in part]
         for key in _TABLES:
             part = node.get(key)
-            if is_table(part):
+            if is_dict(part):
                 made[key] = {name: self.visit(item) for name, item in part.items()}
         return made
 
     def _item(self, item: Any) -> Any:
         if is_tuple(item):
             return (self.visit(item[0]), *item[1:])
-        return self.visit(item) if is_table(item) else item
+        return self.visit(item) if is_dict(item) else item
 
 
 def parts_of(node: Node) -> Iterator[Node]:
     """The nodes that this one is made of. Its serialiser is not among them."""
     for key in _ONE:
         part = node.get(key)
-        if key != "serialization" and is_table(part):
+        if key != "serialization" and is_dict(part):
             yield part
     for key in _LISTS:
         part = node.get(key)
         if is_list(part):
-            yield from filter(is_table, map(arm, part))
+            yield from filter(is_dict, map(arm, part))
     for key in _TABLES:
         part = node.get(key)
-        if is_table(part):
+        if is_dict(part):
             yield from part.values()
 
 
@@ -237,7 +237,7 @@ class _Expander(Rewriter):
         inner = node.get("schema") or node.get("json_schema") or node.get("strict_schema")
         if kind == "definition-ref":
             inner = self.definitions.get(node["schema_ref"])
-        return kind == "function-plain" or (is_table(inner) and bool(inner) and self._is_key(inner))
+        return kind == "function-plain" or (is_dict(inner) and bool(inner) and self._is_key(inner))
 
     def visit(self, node: Node) -> Node:
         refused = _NO_JSON.get(node["type"])

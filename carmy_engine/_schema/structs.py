@@ -11,7 +11,7 @@ import pydantic
 from msgspec.structs import FieldInfo, StructConfig
 from pydantic_core import CoreSchema, PydanticSerializationUnexpectedValue, core_schema
 
-from ._annotations import UnusableType
+from .annotations import UnusableType
 
 STRUCT = "carmy_struct"
 """The key, in a core schema's metadata, of the Struct that it stands for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ._schema import Node, Types, arm
-from ._shapes import is_table
+from .core_schema import Node, Types, arm
+from .type_guards import is_dict
 
 
 def accepts_null(types: Types, node: Node) -> bool:
@@ -17,7 +17,7 @@ def accepts_null(types: Types, node: Node) -> bool:
         return True
     if kind in ("union", "tagged-union"):
         choices = node["choices"]
-        found = choices.values() if is_table(choices) else choices
+        found = choices.values() if is_dict(choices) else choices
         return any(accepts_null(types, arm(choice)) for choice in found)
     if kind == "literal":
         return None in node["expected"]
@@ -26,7 +26,7 @@ def accepts_null(types: Types, node: Node) -> bool:
     inner = node.get("strict_schema") or node.get("json_schema") or node.get("schema")
     if kind == "chain":
         inner = node["steps"][0]
-    return is_table(inner) and kind != "dataclass" and "type" in inner and accepts_null(types, inner)
+    return is_dict(inner) and kind != "dataclass" and "type" in inner and accepts_null(types, inner)
 
 
 _NOUNS = {
@@ -53,7 +53,7 @@ def noun_of(types: Types, node: Node) -> str:
     inner = node.get("strict_schema") or node.get("json_schema") or node.get("schema")
     if kind == "chain":
         inner = node["steps"][0]
-    return noun_of(types, inner) if is_table(inner) and "type" in inner else "a valid value"
+    return noun_of(types, inner) if is_dict(inner) and "type" in inner else "a valid value"
 
 
 def one_of(values: list[Any]) -> str:

@@ -10,10 +10,10 @@ import msgspec
 import pydantic
 import pydantic_core
 
-from ._shapes import is_mapping, is_sequence
-from ._words import Location, invalid_arguments, path_of, subject_of
-from .codec import MAX_JSON_DEPTH, check_json, invalid_request
-from .errors import AgentError
+from ..codec import MAX_JSON_DEPTH, check_json, invalid_request
+from ..errors import AgentError
+from .messages import Location, invalid_arguments, path_of, subject_of
+from .type_guards import is_mapping, is_sequence
 
 
 def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:

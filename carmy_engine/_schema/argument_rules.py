@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic_core import PydanticUseDefault, core_schema
 
-from ._nouns import accepts_null, noun_of, one_of
-from ._schema import Node, Types, TypesRewriter, arm, says_extra
+from .core_schema import Node, Types, TypesRewriter, arm, says_extra
+from .type_names import accepts_null, noun_of, one_of
 
 VALUE = "\0value"
-"""Labels the way of a defaulted field that carries a value. Labels stand in the locations of errors; see `_words`."""
+"""Labels the way of a defaulted field that carries a value. Labels stand in the locations of errors; see `messages`."""
 NULL = "\0null"
 """Labels the way of a defaulted field that carries null."""
 TAG = "\0tag"
@@ -272,7 +272,7 @@ def _then(first: Node, node: Node) -> Node:
 
 
 def _named(node: Any, kind: str) -> Node:
-    """Any failure of `node` becomes the one error that `_words` knows for `kind`."""
+    """Any failure of `node` becomes the one error that `messages` knows for `kind`."""
     return {
         "type": "custom-error",
         "schema": node,

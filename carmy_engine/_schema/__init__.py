@@ -1,0 +1,1 @@
+"""A Python type in JSON: its validator, its serialiser, its JSON Schema and its error messages."""
