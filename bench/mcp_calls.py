@@ -64,7 +64,7 @@ async def main():
     found = claim()
     reader, writer = ThreadReader(found.input), ThreadWriter(found.output, found.turns)
     channel = LineChannel(reader.receive_some, writer.send_all, 1 << 22)
-    await serve_connection(server, channel, stopped=trio.Event(), drain_seconds=1)
+    await serve_connection(server, channel, stopped=trio.Event())
 trio.run(main)
 """
 HELLO = [

@@ -22,6 +22,7 @@ from typing import Protocol
 import trio
 
 from ._engine import CLOSING_SECONDS, Engine
+from ._settings import Settings
 
 log = logging.getLogger("carmy")
 
@@ -58,8 +59,7 @@ async def serve(
         ConfigurationError: The transport refuses the settings.
     """
     stop = trio.Event()
-    limit = engine.settings.drain_timeout_secs + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS
-    with hard_limit(limit) as stopping, stop_signals(stop.set, stopping, patient=patient):
+    with hard_limit(stop_limit(engine.settings)) as stopping, stop_signals(stop.set, stopping, patient=patient):
         async with trio.open_nursery() as nursery:
             serving = trio.CancelScope()
             nursery.start_soon(_drain_after, stop, engine, serving, announce)
@@ -90,6 +90,11 @@ async def _drain_after(
     announce("stopping once running calls have ended; a second signal ends the process at once")
     await engine.shut_down()
     serving.deadline = trio.current_time() + FLUSH_SECONDS
+
+
+def stop_limit(settings: Settings) -> float:
+    """Seconds in which a process that stops has ended: the drain, the cancel of what runs then, and the last answers."""
+    return settings.drain_timeout_secs + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ What ours import is here, and so it is what somebody else's has. ``docs/design.m
 - Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
 - Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `EventBuffer` for events
   that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
-  `descendants` for processes that end, `RateLimitedLogger` for lines that a stranger can cause.
+  `hard_limit`, `stop_limit`, `end_at_once` and `kill_descendants` for processes that end, `RateLimitedLogger` for lines that a
+  stranger can cause.
 - Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
   `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
   `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
@@ -19,7 +20,7 @@ from ._crash import as_agent_error, leaves, raise_single, reason_of
 from ._fingerprint import fingerprint
 from ._idempotency import may_join
 from ._ids import new_execution_id
-from ._life import descendants
+from ._life import end_at_once, hard_limit, kill_descendants, stop_limit
 from ._logging import RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
@@ -42,12 +43,14 @@ __all__ = [
     "TcpAddress",
     "UnixAddress",
     "as_agent_error",
-    "descendants",
     "encode_arguments",
+    "end_at_once",
     "fingerprint",
     "first_infinite",
+    "hard_limit",
     "invalid_arguments",
     "invalid_output",
+    "kill_descendants",
     "leaves",
     "may_hide_infinite",
     "may_join",
@@ -59,5 +62,6 @@ __all__ = [
     "raise_single",
     "reason_of",
     "split_unix_url",
+    "stop_limit",
     "unknown_tool",
 ]

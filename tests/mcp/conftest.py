@@ -58,6 +58,25 @@ NOISY = r'''
         finally:
             os.unlink(marker)
 
+    @app.tool(effect="write", parallel_safe=True)
+    def child(marker: str) -> None:
+        """Wait in a thread for a child process."""
+        subprocess.run(["sh", "-c", f"touch {marker}; sleep 1000; true"])
+
+    @app.tool(effect="write", parallel_safe=True)
+    async def stubborn(marker: str) -> None:
+        """Start a child process, and ignore every cancel."""
+        subprocess.Popen(["sh", "-c", f"touch {marker}; exec sleep 1000"])
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+    @app.tool(effect="write", parallel_safe=True)
+    async def spin(marker: str) -> None:
+        """Start a child process, and hold the event loop for ever."""
+        subprocess.Popen(["sh", "-c", f"touch {marker}; exec sleep 1000"])
+        while True:
+            pass
+
     @app.tool(effect="none", parallel_safe=True)
     async def slow(number: int) -> int:
         """Take a moment."""

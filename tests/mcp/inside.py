@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import trio
 
-from carmy_engine import AgentContext, App, BoundEngine, Cause, Engine
+from carmy_engine import AgentContext, App, BoundEngine, Engine
 from carmy_mcp._confirm import Questions
 from carmy_mcp._connection import serve_connection
 from carmy_mcp._server import make_server
@@ -153,7 +153,6 @@ async def connected(
     capabilities: dict[str, Any] | None = None,
     version: str = "2025-11-25",
     bound: dict[str, Any] | None = None,
-    drain_seconds: float = 10,
     promote_after: float = 2,
     app: App | None = None,
 ) -> AsyncIterator[Client]:
@@ -172,8 +171,7 @@ async def connected(
             tasks = Tasks(nursery, promote_after)
             server = make_server("test", executor_of, _exchange_of, client.questions, tasks)
             end = End(from_client, to_client)
-            is_gone = await serve_connection(server, end, stopped=engine.stopped, drain_seconds=drain_seconds)
-            await tasks.finish(0 if is_gone else drain_seconds, Cause.DISCONNECT if is_gone else Cause.SHUTDOWN)
+            await serve_connection(server, end, stopped=engine.stopped, on_left=tasks.cancel)
             await to_client.aclose()
 
         nursery.start_soon(serve)

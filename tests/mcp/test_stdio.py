@@ -14,8 +14,9 @@ import trio.testing
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from carmy_engine._life import descendants
 from tests.mcp.conftest import COMMAND, HELLO, ask, call, request, session
-from tests.stdio.conftest import appears, is_there, peer
+from tests.stdio.conftest import appears, is_gone, is_there, peer
 
 
 async def test_nothing_but_messages_on_the_output(noisy: Path) -> None:
@@ -31,29 +32,58 @@ async def test_nothing_but_messages_on_the_output(noisy: Path) -> None:
             assert f"noise: {kind}" in found.said.decode()
 
 
-async def test_twenty_calls_and_the_end_of_input(noisy: Path) -> None:
-    """All calls that were accepted before the end of input are answered, each once, before the process exits with 0."""
-    async with peer(noisy, command=COMMAND) as found:
-        await found.send(*HELLO, *(call(number, "slow", number=number) for number in range(20)))
+async def test_the_end_of_input_ends_the_process(noisy: Path, tmp_path: Path) -> None:
+    """A client that closes its end has left: its running call is cancelled and not answered, and the process exits with 0."""
+    async with session(noisy) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
         await found.end()
-        _, *answers = await found.rest()
-        results = {answer["id"]: answer["result"]["structuredContent"]["result"] for answer in answers}
-        assert len(answers) == 20
-        assert results == {number: number for number in range(20)}
+        assert await found.rest() == []
+        assert not is_there(tmp_path / "held")
         assert await found.exit_code() == 0
 
 
-async def test_the_end_of_input_is_no_end_for_ever(noisy: Path, tmp_path: Path) -> None:
-    """What still runs when the drain limit has passed is cancelled, and says so."""
-    env = os.environ | {"CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
+async def test_a_signal_after_the_end_of_input_begins_no_drain(noisy: Path, tmp_path: Path) -> None:
+    """SIGTERM after the end of input does not wait for calls whose client has left, however long the drain limit is."""
+    env = os.environ | {"CARMY_DRAIN_TIMEOUT_SECS": "3600"}
     async with session(noisy, env=env) as found:
         await found.send(call(1, "hold", marker=str(tmp_path / "held")))
         await appears(tmp_path / "held")
         await found.end()
-        (answer,) = await found.rest()
-        assert answer["result"]["_meta"]["carmy/error"]["code"] == "SHUTTING_DOWN"
-        assert not is_there(tmp_path / "held")
+        found.process.send_signal(signal.SIGTERM)
         assert await found.exit_code() == 0
+        assert not is_there(tmp_path / "held")
+
+
+async def test_the_end_of_input_ends_a_drain(noisy: Path, tmp_path: Path) -> None:
+    """When a client leaves after SIGTERM, its calls do not get the rest of the drain limit."""
+    env = os.environ | {"CARMY_DRAIN_TIMEOUT_SECS": "3600"}
+    async with session(noisy, env=env) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
+        found.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(20):
+            while b"stopping" not in found.said:  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.01)
+        await found.end()
+        assert await found.exit_code() == 0
+        assert not is_there(tmp_path / "held")
+
+
+@pytest.mark.parametrize("tool", ["child", "stubborn", "spin"])
+async def test_a_tool_that_does_not_end_and_its_children(noisy: Path, tmp_path: Path, tool: str) -> None:
+    """Neither a thread, nor a shielded coroutine, nor a loop without an await keeps the process or a child of it alive."""
+    marker = tmp_path / "child"
+    env = os.environ | {"CARMY_DRAIN_TIMEOUT_SECS": "3600"}
+    async with session(noisy, env=env) as found:
+        await found.send(call(1, tool, marker=str(marker)))
+        await appears(marker)
+        children = descendants(found.process.pid)
+        assert children
+        await found.end()
+        await found.exit_code()
+        for child in children:
+            await is_gone(child)
 
 
 async def test_a_client_that_is_gone(noisy: Path, tmp_path: Path) -> None:

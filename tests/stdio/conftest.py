@@ -95,6 +95,20 @@ NOISY = r'''
         return "done"
 
     @app.tool(effect="none", parallel_safe=True)
+    async def spin(marker: str) -> None:
+        """Start a child process, and hold the event loop for ever."""
+        subprocess.Popen(["sh", "-c", f"touch {marker}; exec sleep 1000"])
+        while True:
+            pass
+
+    @app.tool(effect="none", parallel_safe=True)
+    async def stubborn(marker: str) -> None:
+        """Start a child process, and ignore every cancel."""
+        subprocess.Popen(["sh", "-c", f"touch {marker}; exec sleep 1000"])
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+    @app.tool(effect="none", parallel_safe=True)
     def block(seconds: float) -> str:
         """Wait in a thread."""
         time.sleep(seconds)

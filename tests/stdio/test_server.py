@@ -6,8 +6,10 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import msgspec
 import pytest
@@ -340,6 +342,73 @@ async def test_death_of_the_parent(noisy: Path, tmp_path: Path) -> None:
         found.process.send_signal(signal.SIGKILL)
         await found.exit_code()
         await is_gone(pid)
+        for child in children:
+            await is_gone(child)
+
+
+@pytest.fixture
+def hurried(noisy: Path) -> Path:
+    """The application, whose hard limit is a second and not eighteen."""
+    noisy.write_text(
+        "from carmy_engine import _life\n_life.CLOSING_SECONDS = _life.FLUSH_SECONDS = 0.2\n" + noisy.read_text()
+    )
+    return noisy
+
+
+@pytest.mark.parametrize("leave", ["input", "output", "half"])
+@pytest.mark.parametrize("tool", ["spin", "stubborn"])
+async def test_no_tool_outlives_its_client(hurried: Path, tmp_path: Path, tool: str, leave: str) -> None:
+    """A loop without an await, or a shielded wait, ends with its process and children within the hard limit of a stop."""
+    marker = tmp_path / "running"
+    env = {**os.environ, "CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        async with peer(hurried, env=env, stdin=theirs if leave == "half" else PIPE) as found:
+            theirs.close()
+            await found.receive()
+            frame = {"id": 1, "op": "call", "tool": tool, "arguments": {"marker": str(marker)}}
+            if leave == "half":
+                ours.send(msgspec.json.encode(frame) + b"\n")
+            else:
+                await found.send(frame)
+            await appears(marker)
+            children = descendants(found.process.pid)
+            assert children
+            if leave == "half":
+                ours.shutdown(socket.SHUT_WR)
+            elif leave == "input":
+                await found.end()
+            else:
+                assert found.process.stdout is not None
+                await found.process.stdout.aclose()
+            assert await found.exit_code() == 128 + signal.SIGHUP
+            for child in children:
+                await is_gone(child)
+            assert found.said.count(b"ending the process") == 1
+
+
+async def test_no_tool_outlives_the_parent(hurried: Path, tmp_path: Path) -> None:
+    """A tool that holds the event loop ends with its process when the parent is killed."""
+    marker, pid_file = tmp_path / "running", tmp_path / "pid"
+    request = msgspec.json.encode({"id": 1, "op": "call", "tool": "spin", "arguments": {"marker": str(marker)}})
+    parent = (
+        "import os, subprocess\n"
+        f"child = subprocess.Popen({[*COMMAND, str(hurried)]!r}, stdin=-1, stdout=-1)\n"
+        "os.set_inheritable(child.stdin.fileno(), True)\n"
+        "keeps_it_open = subprocess.Popen(['sleep', '1000'], close_fds=False)\n"
+        f"child.stdin.write({request + bytes([10])!r}); child.stdin.flush()\n"
+        f"open({str(pid_file)!r}, 'w').write(str(child.pid) + ' ' + str(keeps_it_open.pid))\n"
+        "child.wait()\n"
+    )
+    env = {**os.environ, "CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
+    async with peer(command=[sys.executable, "-c", parent], env=env) as found:
+        await appears(marker)
+        pid, keeps_it_open = map(int, pid_file.read_text().split())
+        children = descendants(pid)
+        assert children
+        found.process.send_signal(signal.SIGKILL)
+        await is_gone(pid)
+        os.kill(keeps_it_open, signal.SIGKILL)
         for child in children:
             await is_gone(child)
 

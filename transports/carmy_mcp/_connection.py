@@ -1,13 +1,14 @@
 """One connection: messages of a channel to the SDK's loop and back, so that what was accepted is answered.
 
-The SDK's loop cancels whatever still runs as soon as its input has ended, which costs a client that closes its end early
-about half of its answers. Here the end is told to the loop only when every request has been answered.
+The SDK's loop cancels every running request as soon as its input ends, so a script that writes its requests and closes the pipe
+loses about half of its answers. Here the loop sees the end of input after `LINGER_SECONDS`, or when every request is answered.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -26,8 +27,12 @@ from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 from ._exchange import Exchange
 from ._messages import Id, MessageError, error_reply, read, write
 
-CLOSING_SECONDS = 2.0
-"""For executions that were cancelled when the drain limit had passed, to end and be answered."""
+LINGER_SECONDS = 0.25
+"""From the end of input to the cancel of the requests that run. A client of MCP closes the input when it leaves, and kills the server
+2 s later; a script that pipes its requests in gets the answers that take no longer than this."""
+
+CLEANUP_SECONDS = 1.0
+"""For the requests that the end of input cancelled: what the engine grants a tool for its clean-up."""
 
 
 async def serve_connection(
@@ -35,26 +40,23 @@ async def serve_connection(
     channel: trio.abc.Channel[bytes],
     *,
     stopped: trio.Event,
-    drain_seconds: float,
     write_seconds: float = math.inf,
-) -> bool:
+    on_left: Callable[[], object] = bool,
+) -> None:
     """Serve one connection until it ends. The channel stays open.
 
-    When the peer has said its last, the requests that were accepted go on for `drain_seconds`; the rest is cancelled (cause
-    ``shutdown``) and still answered. When the peer has gone, its calls are cancelled (cause ``disconnect``). When
-    cancelled itself, what is being written gets `FLUSH_SECONDS` to leave.
+    At the end of input the client has left (MCP 2025-11-25, "Lifecycle", "Shutdown"): requests that `LINGER_SECONDS` do not suffice
+    for are cancelled (cause ``disconnect``) and not answered. So are all requests when the peer reads no more. When
+    this function is cancelled, the message that is being written gets `FLUSH_SECONDS` to leave.
 
     Args:
         server: Finds the `Exchange` of a request in its context.
         channel: Of messages, as `carmy_wire.driver` describes it.
         stopped: Set when every execution has ended at shutdown.
-        drain_seconds: For requests that were accepted before the end of input.
         write_seconds: For one message to leave; infinite for a peer that may take its time.
-
-    Returns:
-        Whether the peer has gone: it takes nothing any more.
+        on_left: Called when the client has left, after its requests were cancelled.
     """
-    return await _Connection(channel, stopped, drain_seconds, write_seconds).run(server)
+    await _Connection(channel, stopped, write_seconds, on_left).run(server)
 
 
 MAX_CALLS = 1000
@@ -66,11 +68,15 @@ MAX_REQUESTS = 2 * MAX_CALLS
 
 class _Connection:
     def __init__(
-        self, channel: trio.abc.Channel[bytes], stopped: trio.Event, drain_seconds: float, write_seconds: float
+        self,
+        channel: trio.abc.Channel[bytes],
+        stopped: trio.Event,
+        write_seconds: float,
+        on_left: Callable[[], object],
     ) -> None:
+        self._on_left = on_left
         self._channel = channel
         self._stopped = stopped
-        self._drain_seconds = drain_seconds
         self._write_seconds = write_seconds
         self._out = Outgoing()
         self._accepted: dict[Id, Exchange] = {}
@@ -79,24 +85,21 @@ class _Connection:
         self._serving = trio.CancelScope()
         self._ended = False
         self._deaf = trio.Event()
-        self._lost = False
+        self._left = False
+        """The client takes no further answer."""
 
-    async def run(self, server: Server[Any]) -> bool:
+    async def run(self, server: Server[Any]) -> None:
         async with trio.open_nursery() as background:
             background.start_soon(self._write)
-            flush = FLUSH_SECONDS
             try:
                 with self._serving:
                     async with trio.open_nursery() as watch:
                         watch.start_soon(self._watch_stop)
                         await server.run(_Incoming(self), _Sent(self), server.create_initialization_options())
                         watch.cancel_scope.cancel()
-                if not self._stopped.is_set():
-                    flush = max(flush, self._drain_seconds)
             finally:
                 self._out.close()
-                self._out.flush_within(flush)
-        return self._lost
+                self._out.flush_within(FLUSH_SECONDS)
 
     async def _watch_stop(self) -> None:
         await self._stopped.wait()
@@ -108,12 +111,16 @@ class _Connection:
             self._lose()
 
     def _lose(self) -> None:
-        """Nobody takes an answer any more, so nothing needs to run."""
-        self._lost = True
+        """The peer reads no more: cancel what runs for it."""
         self._out.clear()
-        for exchange in self._accepted.values():
-            exchange.stop(Cause.DISCONNECT)
+        self._leave()
         self._serving.cancel()
+
+    def _leave(self) -> None:
+        self._left = True
+        for exchange in tuple(self._accepted.values()):
+            exchange.stop(Cause.DISCONNECT)
+        self._on_left()
 
     async def next_message(self) -> SessionMessage | None:
         """The next message for the SDK; None when there will be none and everything has been answered."""
@@ -180,11 +187,12 @@ class _Connection:
             self._out.put(data)
 
     async def send(self, message: JSONRPCMessage) -> None:
-        """Queue a message of the SDK's. Whatever becomes of an answer, its request is over."""
+        """Queue a message of the SDK's. An answer ends its request, also when the client has left and it is dropped."""
         try:
-            data = write(message)
-            await self._out.wait_room(len(data))
-            self._out.put(data)
+            if not self._left:
+                data = write(message)
+                await self._out.wait_room(len(data))
+                self._out.put(data)
         except trio.ClosedResourceError:
             raise anyio.ClosedResourceError from None
         finally:
@@ -196,13 +204,12 @@ class _Connection:
         self._idle.set()
 
     async def _finish(self) -> None:
-        """Let accepted requests be answered, for a while; then cancel them, and let them answer that."""
-        with trio.move_on_after(self._drain_seconds):
+        """Wait a moment for the accepted requests; then cancel them, and wait for their clean-up."""
+        self._out.flush_within(LINGER_SECONDS + CLEANUP_SECONDS)
+        with trio.move_on_after(LINGER_SECONDS):
             await self._wait_idle()
-            return
-        for exchange in tuple(self._accepted.values()):
-            exchange.stop(Cause.SHUTDOWN)
-        with trio.move_on_after(CLOSING_SECONDS):
+        self._leave()
+        with trio.move_on_after(CLEANUP_SECONDS):
             await self._wait_idle()
 
     async def _wait_idle(self) -> None:

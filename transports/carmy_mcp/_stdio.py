@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import trio
 
-from carmy_engine import BoundEngine, Cause, Engine
+from carmy_engine import BoundEngine, Engine
 from carmy_stdio import claim, open_lines
 
 from ._confirm import Questions
-from ._connection import serve_connection
+from ._connection import CLEANUP_SECONDS, LINGER_SECONDS, serve_connection
 from ._exchange import Exchange
 from ._server import Context, make_server
 from ._tasks import Tasks
+
+END_SECONDS = LINGER_SECONDS + CLEANUP_SECONDS + 0.25
+"""From the end of input to the end of the process, by force if need be. Clients send SIGTERM after 2 s and SIGKILL after 4 s, which
+would leave the children of tools behind."""
 
 
 class _Mcp:
@@ -25,8 +29,8 @@ class _Mcp:
         """Serve the process that started this one, until the input ends.
 
         The caller has no principal and no permissions: whoever could start this process needs no further proof, and gets
-        no further rights. Requests that were accepted before the end of input, and tasks, get ``drain_timeout_secs``. When
-        nobody reads the output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
+        no further rights. A client that has left, which the end of input or of the output shows, has its running calls and tasks
+        cancelled (cause ``disconnect``); the process ends within `END_SECONDS`.
 
         Args:
             engine: An open engine.
@@ -41,19 +45,16 @@ class _Mcp:
         def executor_of(_: Context) -> BoundEngine:
             return caller
 
-        async with open_lines(engine) as channel, trio.open_nursery() as nursery:
+        async with open_lines(engine, END_SECONDS) as channel, trio.open_nursery() as nursery:
             task_status.started("mcp ready")
             after = engine.settings.mcp.promote_after_secs
             tasks = Tasks(nursery, after) if after else None
-            is_gone = await serve_connection(
+            await serve_connection(
                 make_server(engine.name, executor_of, _exchange_of, questions, tasks),
                 channel,
                 stopped=engine.stopped,
-                drain_seconds=engine.settings.drain_timeout_secs,
+                on_left=bool if tasks is None else tasks.cancel,
             )
-            if tasks is not None:
-                drain_seconds = 0 if is_gone else engine.settings.drain_timeout_secs
-                await tasks.finish(drain_seconds, Cause.DISCONNECT if is_gone else Cause.SHUTDOWN)
             nursery.cancel_scope.cancel()
 
 

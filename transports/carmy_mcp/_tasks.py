@@ -37,9 +37,6 @@ MAX_TASKS = 1000
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 """Of outputs of ended tasks. Beyond it, those that ended first are dropped."""
 
-CLOSING_SECONDS = 2.0
-"""For tasks that were cancelled when time was up, to end."""
-
 _NEEDED: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
 
@@ -191,24 +188,10 @@ class Tasks:
             del self._kept[oldest.id]
             self._kept_bytes -= oldest.output_bytes
 
-    async def finish(self, seconds: float, cause: Cause) -> None:
-        """Let tasks go on for a while, when nobody can ask for them any more; then stop them.
-
-        Args:
-            seconds: For them to end by themselves.
-            cause: Why the others are stopped.
-        """
-        with trio.move_on_after(seconds):
-            await self._wait_idle()
-            return
+    def cancel(self) -> None:
+        """Cancel the tasks that run (cause ``disconnect``): their client has left, and cannot fetch their outcome."""
         for task in tuple(self._running.values()):
-            task.exchange.end(cause)
-        with trio.move_on_after(CLOSING_SECONDS):
-            await self._wait_idle()
-
-    async def _wait_idle(self) -> None:
-        for task in tuple(self._running.values()):
-            await task.over.wait()
+            task.exchange.end(Cause.DISCONNECT)
 
     def serve(
         self,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import select
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,18 +11,14 @@ from contextlib import asynccontextmanager
 import trio
 
 from carmy_engine import Engine
-from carmy_engine.transport import descendants
+from carmy_engine.transport import hard_limit, kill_descendants, stop_limit
 from carmy_wire.driver import serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
 from ._channel import LineChannel
-from ._descriptors import Descriptors, claim
-from ._threads import Reader, ThreadWriter, reader_of
-
-WATCH_SECONDS = 1.0
-"""Between two looks at whether anybody is still there. Only a process that neither reads nor writes depends on it."""
-
-_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+from ._descriptors import claim
+from ._threads import ThreadWriter, reader_of
+from ._watch import PeerWatch
 
 
 class _Stdio:
@@ -48,14 +42,17 @@ class _Stdio:
         Raises:
             ConfigurationError: Standard output is closed.
         """
-        async with open_lines(engine) as channel:
+        drain_seconds = engine.settings.drain_timeout_secs
+        # As long again for a parent that is slow to read the answers.
+        limit = stop_limit(engine.settings) + drain_seconds
+        async with open_lines(engine, limit) as channel:
             task_status.started("stdio ready")
             await serve_channel(
                 engine.bind(transport="stdio"),
                 channel,
                 server=engine.name,
                 stopped=engine.stopped,
-                drain_seconds=engine.settings.drain_timeout_secs,
+                drain_seconds=drain_seconds,
                 write_seconds=math.inf,  # a parent may take its time to read, and holds nothing but itself
             )
 
@@ -65,14 +62,16 @@ serve = _Stdio()
 
 
 @asynccontextmanager
-async def open_lines(engine: Engine) -> AsyncIterator[LineChannel]:
+async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]:
     """Standard input and output as a channel, for the length of a block: for any protocol of messages on lines.
 
-    When nobody reads the output any more, the block is cancelled; when the parent has gone, the input ends. After it,
-    programs are ended that threads have started and still wait for, if the engine has such threads.
+    When the output has no reader, the block is cancelled; when the parent has gone, the input ends. After the block, children of
+    abandoned threads are killed. A tool may hold the event loop, or swallow every cancel: a block that the end of input does not end
+    within `limit` ends the process, children included.
 
     Args:
         engine: What is served.
+        limit: Seconds from the end of input to the end of the block.
 
     Raises:
         ConfigurationError: Standard output is closed.
@@ -80,31 +79,24 @@ async def open_lines(engine: Engine) -> AsyncIterator[LineChannel]:
     descriptors = claim()
     reader = reader_of(descriptors.input)
     writer = ThreadWriter(descriptors.output, descriptors.turns)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_watch, descriptors, reader, nursery.cancel_scope)
-        yield LineChannel(reader.receive_some, writer.send_all, MAX_MESSAGE_BYTES, writer.write_at_once)
-        nursery.cancel_scope.cancel()
+
+    async def receive_some() -> bytes:
+        data = await reader.receive_some()
+        if not data:
+            begin_limit(signal.SIGHUP)
+        return data
+
+    def abandon() -> None:
+        begin_limit(signal.SIGHUP)
+        serving.cancel()  # for running calls, that is a disconnect
+
+    with hard_limit(limit) as begin_limit, trio.CancelScope() as serving:
+        # A parent that has gone is no more than the end of input: another process may read the answers.
+        watch = PeerWatch(descriptors, limit, on_unread=abandon, on_orphaned=reader.end)
+        watch.start()
+        try:
+            yield LineChannel(receive_some, writer.send_all, MAX_MESSAGE_BYTES, writer.write_at_once)
+        finally:
+            watch.stop()
     if engine.statistics().stuck_threads:
-        _end_children()
-
-
-async def _watch(descriptors: Descriptors, reader: Reader, serving: trio.CancelScope) -> None:
-    """Notice a parent that has gone, also when nothing is read or written."""
-    poll = select.poll()
-    poll.register(descriptors.output, 0)
-    while True:
-        await trio.sleep(WATCH_SECONDS)
-        if any(flags & _GONE for _, flags in poll.poll(0)):
-            serving.cancel()  # for running calls, that is a disconnect
-            return
-        if os.getppid() != descriptors.parent:
-            # Somebody else may still read the answers, so this is no more than the end of input.
-            reader.end()
-            descriptors.parent = os.getppid()
-
-
-def _end_children() -> None:
-    """Threads that did not give in may have started programs, which would outlive this process."""
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            os.kill(pid, signal.SIGKILL)
+        kill_descendants(os.getpid())
