@@ -3,8 +3,8 @@
 What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
 
 - Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
-- Servers: `as_agent_error` for the boundary round one call of a connection, and `QuickScope` for what cancels it, `EventBuffer` for events
-  that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
+- Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries round one call, one connection and one task, and `QuickScope` for what
+  cancels a call, `EventBuffer` for events that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
   `hard_limit`, `stop_limit`, `end_at_once` and `kill_descendants` for processes that end, `RateLimitedLogger` for lines that a
   stranger can cause.
 - Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
@@ -17,6 +17,7 @@ from __future__ import annotations
 from ._address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._arguments import encode_arguments
 from ._crash import as_agent_error, leaves, raise_single, reason_of
+from ._escape import contain, raise_own
 from ._fingerprint import fingerprint
 from ._idempotency import may_join
 from ._ids import new_execution_id
@@ -43,6 +44,7 @@ __all__ = [
     "TcpAddress",
     "UnixAddress",
     "as_agent_error",
+    "contain",
     "encode_arguments",
     "end_at_once",
     "fingerprint",
@@ -59,6 +61,7 @@ __all__ = [
     "output_subject",
     "output_too_large",
     "parse_address",
+    "raise_own",
     "raise_single",
     "reason_of",
     "split_unix_url",

@@ -12,6 +12,7 @@ import trio
 
 from carmy_http import _native_pump
 from carmy_http._native_pump import MAX_AT_ONCE, Pump
+from tests.boundary.escapes import ESCAPES, made
 
 LIMIT = 10.0
 """Seconds, for what takes a fraction of one."""
@@ -24,6 +25,8 @@ class Connection:
         self.ours, self._theirs = socket.socketpair()
         self.pump = pump
         self.asked = 0
+        self.failures = 0
+        self.scope: trio.CancelScope | None = None
         self.sent: list[bytes] = []
         self._answer = answer
         self._theirs.send(b"asks")
@@ -35,8 +38,12 @@ class Connection:
     async def _reply(self) -> None:
         await self._answer(self)
 
+    def fail(self) -> None:
+        self.failures += 1
+        self.pump.release(self.ours.fileno())
+
     def waits(self, scope: trio.CancelScope) -> None:
-        pass
+        self.scope = scope
 
     def send_held(self, data: bytes) -> None:
         self.sent.append(data)
@@ -118,3 +125,85 @@ async def test_who_has_left_meanwhile_is_not_asked(monkeypatch: pytest.MonkeyPat
         while max(connection.asked for connection in connections) < 5:
             await trio.lowlevel.checkpoint()
     assert sorted(connection.asked for connection in connections)[:2] == [0, 0]
+
+
+async def at_ready(escape: str) -> None:
+    """Stands for a `Parked.ready` that raises."""
+    raise AssertionError
+
+
+async def at_once_raises(escape: str) -> None:
+    raise made(escape)
+
+
+async def after_a_wait_raises(escape: str) -> None:
+    await trio.lowlevel.checkpoint()
+    raise made(escape)
+
+
+@pytest.mark.parametrize("where", [at_ready, at_once_raises, after_a_wait_raises])
+@pytest.mark.parametrize("escape", ESCAPES)
+async def test_a_failure_ends_its_connection_only(
+    where: Callable[[str], Awaitable[None]],
+    escape: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever `ready` or its call raises ends that connection, with one line in the log; the others are served on."""
+
+    async def answer(connection: Connection) -> None:
+        if connection is connections[0]:
+            connection.pump.release(connection.ours.fileno())
+            await where(escape)
+        await at_once(connection)
+
+    async with pumping(3, answer) as connections:
+        if where is at_ready:
+
+            def ready() -> None:
+                raise made(escape)
+
+            monkeypatch.setattr(connections[0], "ready", ready)
+        while min(connection.asked for connection in connections[1:]) < 5:
+            await trio.lowlevel.checkpoint()
+        assert [connection.failures for connection in connections] == [1, 0, 0]
+    assert [record.getMessage() for record in caplog.records] == ["a connection failed"]
+
+
+async def test_a_cancel_of_a_waiting_call_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The cancel that a connection asks for by its scope ends the call, without a line in the log or a call of `fail`."""
+
+    async def answer(connection: Connection) -> None:
+        if connection is connections[0] and connection.asked == 1:
+            await trio.sleep_forever()
+        await at_once(connection)
+
+    async with pumping(3, answer) as connections:
+        while connections[0].scope is None:
+            await trio.lowlevel.checkpoint()
+        connections[0].scope.cancel()
+        before = connections[0].asked
+        while connections[0].asked == before:
+            await trio.lowlevel.checkpoint()
+        assert connections[0].failures == 0
+    assert caplog.records == []
+
+
+async def test_a_cancel_from_outside_ends_the_pump_with_a_failure_beside_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A call that turns its cancel into a group still ends with the pump; what else is in the group is logged."""
+
+    async def answer(connection: Connection) -> None:
+        connection.pump.release(connection.ours.fileno())
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as error:
+            raise BaseExceptionGroup("both", [error, SystemExit(1)]) from None
+
+    async with pumping(1, answer) as connections:
+        while connections[0].scope is None:
+            await trio.lowlevel.checkpoint()
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    failures = record.exc_info[1]
+    assert isinstance(failures, BaseExceptionGroup)
+    assert [type(failure) for failure in failures.exceptions] == [SystemExit]

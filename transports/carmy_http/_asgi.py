@@ -11,7 +11,7 @@ import trio
 
 from carmy_engine import Engine
 from carmy_engine.errors import AgentError
-from carmy_engine.transport import raise_single
+from carmy_engine.transport import contain, raise_single
 
 from ._endpoints import Endpoints
 from ._errors import error_body, log
@@ -195,11 +195,11 @@ async def _stream(request: AsgiRequest, answer: StreamResponse, send: Send) -> R
 
     try:
         whole = await answer.run(send_chunk)
-    except Exception:
+    except BaseException as error:  # noqa: BLE001 - see below
         # The boundary of one call. The head is out, so the body just ends, without its last event and without a
         # proper end, which is how a client can tell.
-        log.exception("%s %r broke off", request.method, request.path)
-        raise
+        contain(error, log, "%s %r broke off", request.method, request.path)
+        return None
     if whole is not None:
         return whole
     if not begun:

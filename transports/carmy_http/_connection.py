@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import trio
 
+from carmy_engine.transport import contain
+
 log = logging.getLogger("carmy_http")
 
 KEEP_ALIVE_SECONDS = 75.0
@@ -99,7 +101,7 @@ class Connection:
         self._resume = False
 
     async def run(self) -> None:
-        """Serve the connection to its end. Never raises anything but cancellation and the like.
+        """Serve the connection to its end. Raises nothing but the cancel of a scope round it, and a Ctrl-C.
 
         Leaves the socket closed, also when cancelled.
         """
@@ -112,18 +114,10 @@ class Connection:
                 await speaker.end()
         except OSError:
             pass  # gone before it began
-        except Exception:
-            # The boundary of one connection (exception groups of ordinary exceptions included): the
-            # classes of a front end may raise for some inputs, and unguarded that would end the whole server.
-            log.exception("a connection failed")
-        except BaseExceptionGroup as group:
-            cancelled, rest = group.split(trio.Cancelled)
-            if rest is not None:
-                log.error("a connection failed", exc_info=rest)
-                if not isinstance(rest, Exception):
-                    raise
-            if cancelled is not None:
-                raise cancelled from None
+        except BaseException as error:  # noqa: BLE001 - see below
+            # The boundary of one connection: the classes of a front end may raise for some inputs, and unguarded that
+            # would end the whole server.
+            contain(error, log, "a connection failed")
         finally:
             self._stream.socket.close()
 

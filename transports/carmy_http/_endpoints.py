@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from carmy_engine import BoundEngine, Engine
 from carmy_engine.errors import AgentError, ClosedError
+from carmy_engine.transport import raise_own
 
 from . import _discovery, _execute, _executions, _health
 from ._body import read_body
@@ -176,9 +177,10 @@ class Endpoints:
             answer = error_response(error)
         except ClosedError:
             answer = error_response(AgentError.standard("SHUTTING_DOWN", "the engine behind this server is closed"))
-        except Exception as fault:  # noqa: BLE001 - logged and answered, see below
+        except BaseException as fault:  # noqa: BLE001 - logged and answered, see below
             # The boundary of one call: an authenticator of the host, or a fault of ours, must cost one answer and
             # not the connection's other requests.
+            raise_own(fault)
             answer = fault_response(f"{request.method} {request.path!r} failed", fault)
         if added := extra + self._always:
             answer.headers += added

@@ -72,7 +72,7 @@ def error_response(
     return Response(status, (JSON_TYPE, NO_STORE, *retry_after(info), *headers), error_body(info))
 
 
-def fault_response(what: str, fault: Exception) -> Response:
+def fault_response(what: str, fault: BaseException) -> Response:
     """The answer to a fault of ours or of the host's code.
 
     The caller learns an id; everything else is in the log, under that id.

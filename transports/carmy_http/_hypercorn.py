@@ -31,6 +31,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from carmy_engine.codec import invalid_request
+from carmy_engine.transport import contain
 
 from ._asgi import DIRECT, AsgiApplication, Message
 from ._connection import MAX_PIPELINED_BYTES, Connection
@@ -73,10 +74,10 @@ class _Tasks:
             receive = self._asking(inbox)
         try:
             await self._app(scope, receive, send)
-        except Exception:
+        except BaseException as error:  # noqa: BLE001 - see below
             # The boundary of one request: an application's failure must not end the connection's other requests,
             # let alone the server.
-            log.exception("the application failed")
+            contain(error, log, "the application failed")
         finally:
             inbox.abandon()
         await send(None)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import trio
 
 from carmy_engine import BoundEngine, Engine
+from carmy_engine.transport import raise_own
 
 from ._errors import fault_response
 from ._message import NO_STORE, Request, Response, SendChunk, StreamResponse
@@ -94,8 +95,9 @@ class MountedResponse(StreamResponse):
                 await self._app(self._scope(), self._receive_once(), take)
                 if not self._begun:
                     raise RuntimeError("it has returned without an answer")
-            except Exception as fault:
+            except BaseException as fault:
                 # The boundary of one call: what is mounted is not ours.
+                raise_own(fault)
                 if self._begun:
                     raise
                 answer = fault_response(f"{self._request.method} {self._request.path!r} failed", fault)

@@ -19,6 +19,8 @@ import socket
 
 import trio
 
+from carmy_engine.transport import contain
+
 from . import _connection
 from ._connection import MAX_PIPELINED_BYTES
 from ._endpoints import Endpoints, route_of
@@ -117,7 +119,7 @@ class NativeConnection:
         self.still = False
 
     async def run(self) -> None:
-        """Serve the connection to its end. Never raises anything but cancellation and the like.
+        """Serve the connection to its end. Raises nothing but the cancel of a scope round it, and a Ctrl-C.
 
         Leaves the socket closed, also when cancelled.
         """
@@ -135,9 +137,8 @@ class NativeConnection:
                 await linger(self._socket)
         except OSError:
             pass  # the client reset the connection
-        except Exception:
-            # The boundary of one connection: a fault of ours must not end the whole server.
-            log.exception("a connection failed")
+        except BaseException as error:  # noqa: BLE001 - the boundary of one connection
+            contain(error, log, "a connection failed")
         finally:
             self._keeper.discard(self)
             self._close()
@@ -331,10 +332,9 @@ class NativeConnection:
                     await trio.lowlevel.wait_readable(self._socket)
                     if self._watcher is scope:  # not in the very moment in which something came
                         self._take_news()
-        except Exception:
-            # The boundary of one connection: a fault of ours must not end the task that looks after all others.
-            log.exception("a connection failed")
+        except BaseException as error:  # noqa: BLE001 - the boundary of one connection: others have the same nursery
             self._gone()
+            contain(error, log, "a connection failed")
 
     def _take_news(self) -> None:
         try:

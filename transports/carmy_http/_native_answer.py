@@ -6,6 +6,7 @@ import logging
 
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError
+from carmy_engine.transport import contain
 
 from ._date import http_date
 from ._errors import error_response
@@ -48,10 +49,10 @@ async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, e
         complete = await answer.run(write)
     except Disconnected:
         return None
-    except Exception:
+    except BaseException as error:  # noqa: BLE001 - see below
         # The boundary of one call. The head is out, so the body just ends, without its last event and without a
         # proper end, which is how a client can tell.
-        log.exception("a stream broke off")
+        contain(error, log, "a stream broke off")
         return None
     if complete is not None:
         return whole(complete, with_body=True, ends=ends)

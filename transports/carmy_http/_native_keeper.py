@@ -7,11 +7,16 @@ are left in peace until the first of them is due, so that thousands that wait co
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
+
+from carmy_engine.transport import contain
+
+log = logging.getLogger("carmy_http")
 
 PAUSE_SECONDS = 0.02
 """Between two rounds. Bounds what they cost however busy the server is. What is due is noticed at most two pauses late."""
@@ -102,5 +107,13 @@ class Keeper:
             kept.still = True
             self._moving.discard(kept)
             if kept.seen_at + kept.limit <= now:
-                kept.attend()
+                _attend(kept)
             self._due = min(self._due, kept.seen_at + kept.limit)
+
+
+def _attend(kept: Kept) -> None:
+    try:
+        kept.attend()
+    except BaseException as error:  # noqa: BLE001 - the boundary round a connection: the keeper looks after all the others
+        kept.limit = math.inf
+        contain(error, log, "a connection failed")

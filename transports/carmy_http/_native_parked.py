@@ -9,8 +9,10 @@ from typing import Any
 
 import trio
 
+from carmy_engine.transport import contain
+
 from ._endpoints import Endpoints
-from ._framing import END_OF_HEAD
+from ._framing import END_OF_HEAD, FramingError
 from ._message import Headers
 from ._native import NativeConnection
 from ._native_around import Surroundings
@@ -111,8 +113,8 @@ class ParkedConnection(NativeConnection):
             if end >= len(END_OF_HEAD) and data[0] != _CR:
                 try:
                     head = self._around.read(data[:end])
-                except Exception:  # noqa: BLE001, S110 - its own task finds the same, and answers; nothing may end the pump
-                    pass
+                except FramingError:
+                    pass  # its own task finds the same, and answers
                 else:
                     if head.length == len(data) - end:
                         self._answer_begins(head)
@@ -127,16 +129,21 @@ class ParkedConnection(NativeConnection):
             self._ended = await self._reply(request)
         except trio.ClosedResourceError:
             self._ended = False  # its own task has been cancelled, and closed the socket
-        except Exception:
-            # The boundary of one connection: a fault of ours must not end the whole server.
-            log.exception("a connection failed")
+        except BaseException as error:  # noqa: BLE001 - the boundary of one connection
             self._ended = False
+            contain(error, log, "a connection failed")
         finally:
             self._pumped = False
             self._pumped_scope = None
         if self._is_needed() or self._released:
             self._released = False
             self._wake()
+
+    def fail(self) -> None:
+        """See `Parked`."""
+        self._pumped = False
+        self._ended = False
+        self._wake()
 
     def waits(self, scope: trio.CancelScope) -> None:
         """See `Parked`."""

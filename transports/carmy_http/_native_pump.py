@@ -10,6 +10,7 @@ a call that has to wait, or when it has taken long; the next one goes on with th
 from __future__ import annotations
 
 import contextvars
+import logging
 import select
 import time
 import types
@@ -18,6 +19,10 @@ from collections.abc import Coroutine, Generator
 from typing import Any, NamedTuple, Protocol
 
 import trio
+
+from carmy_engine.transport import contain
+
+log = logging.getLogger("carmy_http")
 
 MAX_AT_ONCE = 64
 """Connections that are served before other tasks have their turn."""
@@ -33,7 +38,11 @@ class Parked(Protocol):
     """A connection that is served here."""
 
     def ready(self) -> Coroutine[Any, Any, None] | None:
-        """Something has come, or the end. Returns what is to be done, which raises nothing but cancellation and the like."""
+        """Something has come, or the end. Returns what is to be done."""
+        ...
+
+    def fail(self) -> None:
+        """End the connection: `ready`, or what it returned, has raised, which has been logged. Must not raise."""
         ...
 
     def waits(self, scope: trio.CancelScope) -> None:
@@ -46,8 +55,9 @@ class Parked(Protocol):
 
 
 class Waiting(NamedTuple):
-    """A call that has to wait: what is left of it, its context variables, and what it told trio."""
+    """A call that has to wait: its connection, what is left of it, its context variables, and what it told trio."""
 
+    parked: Parked
     call: Coroutine[Any, Any, None]
     context: contextvars.Context
     trap: Any
@@ -108,7 +118,11 @@ class Pump:
             while (waiting := self._serve_round(scope)) is None:
                 await trio.lowlevel.wait_readable(self._poll)
             self._nursery.start_soon(self._lead)  # which goes on with the rest
-            await _go_on(waiting)
+            try:
+                await _go_on(waiting)
+            except BaseException as error:  # noqa: BLE001 - the boundary round a connection: others have the same nursery
+                contain(error, log, "a connection failed")
+                waiting.parked.fail()
 
     def _serve_round(self, scope: trio.CancelScope) -> Waiting | None:
         """Serve those that are ready, up to the first call that has to wait."""
@@ -118,8 +132,7 @@ class Pump:
                 self._ready.extend(self._poll.poll(0, MAX_AT_ONCE))
             while self._ready:
                 parked = self._parked.get(self._ready.popleft()[0])
-                call = None if parked is None else parked.ready()
-                if parked is not None and call is not None and (waiting := _begin(call)) is not None:
+                if parked is not None and (waiting := _begin(parked)) is not None:
                     parked.waits(scope)
                     return waiting
                 if time.perf_counter() >= end:
@@ -131,19 +144,26 @@ class Pump:
             self._held.clear()
 
 
-def _begin(call: Coroutine[Any, Any, None]) -> Waiting | None:
-    """Run a call up to where it waits; None if it does not."""
-    context = contextvars.copy_context()  # what one call sets there is none of another's business
+def _begin(parked: Parked) -> Waiting | None:
+    """Serve a connection up to where its call waits; None if there is no call, or it does not wait."""
     try:
-        return Waiting(call, context, context.run(call.send, None))
+        call = parked.ready()
+        if call is None:
+            return None
+        context = contextvars.copy_context()  # what one call sets there is none of another's business
+        return Waiting(parked, call, context, context.run(call.send, None))
     except StopIteration:
+        return None
+    except BaseException as error:  # noqa: BLE001 - the boundary round a connection: the leader serves all the others
+        contain(error, log, "a connection failed")
+        parked.fail()
         return None
 
 
 @types.coroutine
 def _go_on(waiting: Waiting) -> Generator[Any, Any, None]:
     """Run the rest of a call."""
-    call, context, trap = waiting
+    _, call, context, trap = waiting
     try:
         while True:
             message = yield trap

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from carmy_engine.transport import EventBuffer
+from carmy_engine.transport import EventBuffer, contain
 
 from . import _sse
 from ._native_socket import send_all, send_now, send_rest
@@ -66,9 +66,8 @@ class Outlet(EventBuffer):
             if self._closed:
                 return None
             return b"".join([*iter(self._piece, b""), self._framed(b"")])
-        except Exception:
-            # The boundary of one call, see `_write`.
-            log.exception("a stream broke off")
+        except BaseException as error:  # noqa: BLE001 - the boundary of one call, see `_write`
+            contain(error, log, "a stream broke off")
             return None
         finally:
             self.close()
@@ -110,11 +109,11 @@ class Outlet(EventBuffer):
                     self._teller.start(self, functools.partial(self._write_on, data, sent))
                     return
                 data = b""
-        except Exception:
+        except BaseException as error:  # noqa: BLE001 - see below
             # The boundary of one call, here and below: one that cannot be told must not end all others. The head is out, so the
             # body just ends, without a proper end, which is how a client can tell.
-            log.exception("a stream broke off")
             self._give_up()
+            contain(error, log, "a stream broke off")
         else:
             self._teller.has_told(self)
 
@@ -129,9 +128,9 @@ class Outlet(EventBuffer):
                 done = await send_all(self._sock, data)
         except trio.ClosedResourceError:
             pass  # the connection has ended
-        except Exception:
+        except BaseException as error:  # noqa: BLE001 - as above
             done = False
-            log.exception("a stream broke off")
+            contain(error, log, "a stream broke off")
         finally:
             assert self._writing is not None
             self._writing.set()

@@ -26,6 +26,7 @@ from starlette.requests import Request
 
 from carmy_engine import AgentError, BoundEngine, Cause, Engine, ToolSpec
 from carmy_engine.codec import invalid_request
+from carmy_engine.transport import contain
 from carmy_http._accept import MAX_CACHED_HEADERS, content_type_problem
 from carmy_http._mounted import CALLER, Message, Receive, Scope, Send
 
@@ -128,9 +129,8 @@ class HttpApplication:
             for session_id in self._sessions.take_idle(IDLE_SECONDS):
                 try:
                     await self._end(session_id)
-                except Exception:
-                    # The SDK's business, and not that of the other sessions.
-                    log.exception("a session could not be ended")
+                except BaseException as error:  # noqa: BLE001 - the SDK's business, and not that of the other sessions
+                    contain(error, log, "a session could not be ended")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request. When it breaks off, so does the execution that it has begun."""
@@ -232,8 +232,8 @@ class HttpApplication:
                 await self.manager.handle_request(scope, again(await receive(), until(gone)), watch)
                 if session is not None:
                     session.version = exchange.version
-            except Exception:
-                log.exception("a session could not be opened")  # the boundary of one request
+            except BaseException as error:  # noqa: BLE001 - the boundary of one request
+                contain(error, log, "a session could not be opened")
             finally:
                 self._sessions.release()
                 done.set()

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import trio
 
 from carmy_engine import Engine
-from carmy_engine.transport import raise_single
+from carmy_engine.transport import contain, raise_single
 
 log = logging.getLogger("carmy_mcp")
 
@@ -91,8 +91,8 @@ class _Late:
         run = await self._load()
         try:
             await run(self._engine, self._several, task_status=task_status)
-        except Exception:
+        except BaseException as error:  # noqa: BLE001 - see below
             # A guard round the SDK, whose tasks run here: what fails there costs its sessions, and not the server.
-            log.exception("all sessions of MCP are lost; clients begin anew")
+            contain(error, log, "all sessions of MCP are lost; clients begin anew")
         finally:
             self._application = None

@@ -22,7 +22,7 @@ from carmy_engine import (
     ToolProgress,
     __version__,
 )
-from carmy_engine.transport import as_agent_error, new_execution_id
+from carmy_engine.transport import as_agent_error, new_execution_id, raise_own
 
 from ._confirm import Questions
 from ._exchange import EXECUTION_META, Context, Exchange, request_of
@@ -84,7 +84,8 @@ async def guard(ctx: Context, call_next: CallNext) -> HandlerResult:
         return await call_next(ctx)
     except (MCPError, ValidationError):
         raise
-    except Exception as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+    except BaseException as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+        raise_own(error)
         told, _ = as_agent_error(error, "the request", expose=False)
         raise MCPError(code=types.INTERNAL_ERROR, message=told.message, data=error_data(told.info)) from None
 

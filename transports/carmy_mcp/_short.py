@@ -39,6 +39,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from pydantic import ValidationError
 
 from carmy_engine import Cause, ToolSpec
+from carmy_engine.transport import raise_own
 from carmy_http._mounted import Message, Send
 from carmy_http._sse import EVENT_STREAM, HEARTBEAT
 
@@ -241,8 +242,9 @@ class _Reply:
                         await self._send(_body(HEARTBEAT, more=True))
                 with trio.move_on_after(SILENT_SECONDS):
                     await self.over.wait()
-        except Exception:
+        except BaseException as error:
             # A client that has gone is told to the request's own task; here it would end all others.
+            raise_own(error)
             log.debug("a client cannot be told that its call goes on", exc_info=True)
 
     async def send(self, status: int, document: bytes) -> None:

@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from carmy_engine import BoundEngine, Cause, ExecutionResult, ExecutionStatus
+from carmy_engine.transport import raise_own
 
 from ._exchange import Context, Exchange, owner_of
 
@@ -66,7 +67,7 @@ class Task:
         self.output_bytes = 0
         self._answer = answer
         self._result: ExecutionResult | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._created = self._updated = datetime.now(UTC)
         self._began = trio.current_time()
         self._ended: float | None = None
@@ -76,7 +77,8 @@ class Task:
         try:
             self._result = await call()
             self.output_bytes = len(self._result.data_json or b"")
-        except Exception as error:  # noqa: BLE001 - for `outcome` to raise where somebody waits; here it would end all others
+        except BaseException as error:  # noqa: BLE001 - for `outcome` to raise where somebody waits; here it would end all others
+            raise_own(error)
             self._failure = error
         finally:
             self._ended = trio.current_time()

@@ -8,7 +8,7 @@ import trio
 from trio_websocket import wrap_server_stream
 
 from carmy_engine import AgentError, BoundEngine, Engine
-from carmy_engine.transport import as_agent_error
+from carmy_engine.transport import as_agent_error, contain, raise_own
 from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 from carmy_wire.serving import Access, Server, every, open_listeners, url_of
@@ -74,9 +74,9 @@ class Connection:
                 await self._serve(*agreed)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer has gone, which is its right
-        except* Exception as fault:
+        except* BaseException as fault:  # noqa: BLE001 - see below
             # The boundary of one connection: a fault of ours, or of the library below, must not end the others.
-            log.error("a WebSocket connection failed", exc_info=fault)
+            contain(fault, log, "a WebSocket connection failed")
         finally:
             await trio.aclose_forcefully(self._stream)
 
@@ -88,7 +88,8 @@ class Connection:
             told = refused
         except AgentError as error:
             told = Refused(error)
-        except Exception as fault:  # noqa: BLE001 - the boundary round an authenticator of the host
+        except BaseException as fault:  # noqa: BLE001 - the boundary round an authenticator of the host
+            raise_own(fault)
             panic, _ = as_agent_error(fault, "the handshake", expose=False)
             told = Refused(panic)
         link = Link(self._stream, is_client=False)
@@ -148,9 +149,9 @@ class Connection:
             code, reason = await self._serve_messages(link, offer, caller)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        except* Exception as fault:
+        except* BaseException as fault:  # noqa: BLE001 - see below
             # As in `run`; here the peer can still be told. The library raises, for example, when a ping meets our close.
-            log.error("a WebSocket connection failed", exc_info=fault)
+            contain(fault, log, "a WebSocket connection failed")
             code, reason = FAULT, "internal fault"
         await link.finish(code, reason)
 

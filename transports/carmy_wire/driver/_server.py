@@ -22,7 +22,7 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_engine.codec import answer_body
-from carmy_engine.transport import as_agent_error, unknown_tool
+from carmy_engine.transport import as_agent_error, raise_own, unknown_tool
 
 from ..protocol import (
     Call,
@@ -239,7 +239,8 @@ class _Server:
             answer = await self._answer(request)
         except AgentError as error:
             answer = error
-        except Exception as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+        except BaseException as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+            raise_own(error)
             answer, _ = as_agent_error(error, "the request", expose=False)
         if isinstance(answer, AgentError):
             await self._out.wait_room(0)
@@ -282,7 +283,8 @@ class _Server:
             self._put(self._connection.send_answer(call.id, body))
         except trio.ClosedResourceError:
             pass  # there is nobody to tell
-        except Exception as error:  # noqa: BLE001 - the boundary round one call of a connection
+        except BaseException as error:  # noqa: BLE001 - the boundary round one call of a connection
+            raise_own(error)
             told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
             if call.id in self._connection.calls:
                 with contextlib.suppress(trio.ClosedResourceError):

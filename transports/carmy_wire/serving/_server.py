@@ -11,7 +11,7 @@ from typing import Protocol
 
 import trio
 
-from carmy_engine.transport import RateLimitedLogger
+from carmy_engine.transport import RateLimitedLogger, contain
 
 from ._listening import Listener, watch_link
 
@@ -37,10 +37,10 @@ _FAULTS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.EF
 
 
 class Served(Protocol):
-    """One connection, as the server sees it. Nothing but ``Cancelled`` may leave `run`, which closes the stream."""
+    """One connection, as the server sees it."""
 
     async def run(self) -> None:
-        """Serve it to its end."""
+        """Serve it to its end, and close the stream. What it raises ends this connection only, and is logged."""
         ...
 
     def drain(self) -> None:
@@ -154,5 +154,7 @@ class Server:
                 await connection.run()
             finally:
                 self._connections.discard(connection)
+        except BaseException as error:  # noqa: BLE001 - the boundary of one connection: all others have the same nursery
+            contain(error, self._log, "a connection failed")
         finally:
             self._slots.release()
