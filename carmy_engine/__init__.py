@@ -44,7 +44,7 @@ from ._model.run import RunContext
 from ._model.spec import Catalog, PublicSpec, ToolSpec
 from ._policy import RateLimit, RequireToolPermission, SafePolicy
 from ._result import ExecutionResult
-from ._settings import HttpSettings, McpSettings, Settings, StoreSettings
+from ._settings import HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
 from ._settlement import Completed, Failed, NotStarted, Settlement, Unknown
 from ._sinks import MemorySink
 from ._toolbox import ToolRegistry
@@ -94,6 +94,7 @@ __all__ = [
     "HttpSettings",
     "ListedExecution",
     "ListedState",
+    "LogSettings",
     "McpSettings",
     "MemorySink",
     "MemoryStore",

@@ -10,7 +10,7 @@ import msgspec
 
 from . import abc
 from ._compiled import CompiledTool
-from ._config import load_settings
+from ._config import Deployment, read_deployment
 from ._declare import (
     _ATTRIBUTE,
     ToolAttributes,
@@ -41,8 +41,9 @@ ReadyCheck = Callable[[], Awaitable[object] | object]
 class App:
     """An application: a name, tools, state, policies, sinks, a store, an authenticator and readiness checks.
 
-    It reads no file and no environment and adds no tool by itself; `app` makes one that does. Methods that add something
-    return the application, so that they can be chained.
+    In process it reads no file and no environment, unless `configure` asks for it, and it adds no tool by itself; `app` makes
+    one that does both. Commands (``carmy``, `run`) apply the settings of the process to every application. Methods that
+    add something return the application, so that they can be chained.
 
     ::
 
@@ -55,16 +56,22 @@ class App:
         name: The server's name in discovery documents.
         timeout: Seconds; the default deadline of an execution. Default: 30.
         settings: All other settings; `name` and `timeout` win over what it says.
+        configure: Read ``CARMY_*`` and ``carmy.toml`` now; they win over everything that the program gives.
 
     Raises:
-        ConfigurationError: `name` or `timeout` is out of range.
+        ConfigurationError: `name` or `timeout` is out of range; or, with `configure`, a setting is unknown or out of range.
     """
 
-    def __init__(self, name: str, *, timeout: float | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self, name: str, *, timeout: float | None = None, settings: Settings | None = None, configure: bool = False
+    ) -> None:
         self.settings = msgspec.structs.replace(settings or Settings(), name=name)
         """What the application runs with, unless `open` is told otherwise."""
         if timeout is not None:
             self.settings = msgspec.structs.replace(self.settings, timeout_secs=timeout)
+        self._deployment = Deployment()
+        if configure:
+            self.deploy(read_deployment())
         self._tools: list[Declared] = []
         self._withheld: frozenset[str] = frozenset()
         self._mounts: list[Mount] = []
@@ -76,6 +83,20 @@ class App:
         self._store: abc.IdempotencyStore | None = None
         self._authenticator: abc.Authenticator | None = None
         self._ready_checks: dict[str, ReadyCheck] = {}
+
+    def deploy(self, deployment: Deployment) -> None:
+        """Put settings from outside the program in place of those that it gave, or gives later. Commands call this.
+
+        Args:
+            deployment: The settings. They replace those of an earlier call.
+        """
+        self._deployment = deployment
+        self.settings = deployment.over(self.settings)
+
+    @property
+    def deployment(self) -> Deployment:
+        """The settings from outside the program; empty while there are none."""
+        return self._deployment
 
     @property
     def name(self) -> str:
@@ -195,7 +216,7 @@ class App:
         """
         if isinstance(store, str):
             changed = msgspec.structs.replace(self.settings.store, url=store)
-            self.settings = msgspec.structs.replace(self.settings, store=changed)
+            self.settings = self._deployment.over(msgspec.structs.replace(self.settings, store=changed))
             self._store = None
         elif callable(getattr(store, "reserve", None)):
             self._store = store
@@ -248,21 +269,24 @@ class App:
         return self._build(self.settings)[2]
 
     @contextlib.asynccontextmanager
-    async def open(self, *, settings: Settings | None = None) -> AsyncIterator[Engine]:
+    async def open(
+        self, *, settings: Settings | None = None, problems: Sequence[AgentError | ConfigurationError] = ()
+    ) -> AsyncIterator[Engine]:
         """Open the application as an engine; leaving the block shuts the engine down.
 
         Args:
             settings: For this run, instead of the application's own.
+            problems: Those that the caller has found; they are refused together with the application's own.
 
         Raises:
             StartupError: It cannot start; lists every problem of its tools, its state, its store and what is mounted.
-            ConfigurationError: The only problem is ``store.url``.
+            ConfigurationError: The only problem is a setting.
         """
         settings = self.settings if settings is None else settings
-        tools, store, problems = self._build(settings)
+        tools, store, own = self._build(settings)
         async with contextlib.AsyncExitStack() as stack:
             mounted, unusable = await mounted_tools(self._mounts, stack)
-            match [*problems, *unusable, *self._taken(mounted)]:
+            match [*own, *problems, *unusable, *self._taken(mounted)]:
                 case []:
                     pass
                 case [ConfigurationError() as only]:
@@ -315,11 +339,20 @@ class App:
         problems: list[AgentError | ConfigurationError] = [*found]
         given = self._store
         if given is not None:
-            return tools, lambda: given, problems
+            return tools, lambda: given, [*problems, *self._without_effect(given)]
         try:
             return tools, find_store(settings.store), problems
         except ConfigurationError as problem:
             return tools, MemoryStore, [*problems, problem]  # never called
+
+    def _without_effect(self, store: abc.IdempotencyStore) -> Iterator[ConfigurationError]:
+        """The settings from outside the program that a store object given by the program leaves without effect."""
+        for name, source in self._deployment.sources.items():
+            if name.startswith("store."):
+                yield ConfigurationError(
+                    f"{source}: {name} has no effect, because application {self.name!r} gives a {type(store).__name__}"
+                    " object as its store: remove one of the two"
+                )
 
     def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
         """Every tool that can be compiled, and what is wrong with the others."""
@@ -359,8 +392,8 @@ class App:
 def app(name: str | None = None, *, timeout: float | None = None) -> App:
     """A conventional application: settings from ``carmy.toml`` and ``CARMY_*``, and every tool declared with ``@tool``.
 
-    Tools may be declared before or after the call: they are collected when the application is opened. What is given here,
-    or set on the application, wins over the environment, which wins over the file.
+    Tools may be declared before or after the call: they are collected when the application is opened. The environment wins
+    over the file, which wins over what is given here or set on the application.
 
     Args:
         name: The server's name in discovery documents.
@@ -376,9 +409,7 @@ def conventional(
     registered: Callable[[], Sequence[ToolDeclaration]], *, name: str | None = None, timeout: float | None = None
 ) -> App:
     """`app` over other tools than all that are registered: those that `registered` returns when asked."""
-    given = {"name": name, "timeout_secs": timeout}
-    settings = load_settings({key: value for key, value in given.items() if value is not None})
-    made = App(settings.name, settings=settings)
+    made = App(Settings().name if name is None else name, timeout=timeout, configure=True)
     made._registered = registered  # noqa: SLF001 - one module; not an option for everybody
     return made
 

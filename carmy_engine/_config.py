@@ -1,4 +1,6 @@
-"""Where the settings of a conventional application come from: code, then ``CARMY_*``, then ``carmy.toml``, then defaults.
+"""Settings from outside the program: options of a command, then ``CARMY_*``, then ``carmy.toml``.
+
+They win over what the program gave, which wins over the defaults.
 
 One rule names the variables: ``CARMY_`` and the key's path in upper case, joined by ``_``: ``http.body_timeout_secs`` is
 ``CARMY_HTTP_BODY_TIMEOUT_SECS``. Every problem is collected, so that one start shows all of them.
@@ -7,12 +9,13 @@ One rule names the variables: ``CARMY_`` and the key's path in upper case, joine
 from __future__ import annotations
 
 import difflib
+import operator
 import os
 import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +26,16 @@ from .errors import ConfigurationError
 DEFAULT_FILE = "carmy.toml"
 PREFIX = "CARMY_"
 FILE_VARIABLE = "CARMY_CONFIG"
+PRINCIPAL_VARIABLE = "CARMY_PRINCIPAL"
+PERMISSIONS_VARIABLE = "CARMY_PERMISSIONS"
+
+_OTHER_VARIABLES = frozenset({FILE_VARIABLE, PRINCIPAL_VARIABLE, PERMISSIONS_VARIABLE})
+"""Variables that set no key: the file, and who local callers are."""
+
+_OPEN_URLS = ("memory:", "sqlite:")
+"""URLs of stores that hold no secret. Any other may hold a password."""
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})
@@ -53,16 +66,43 @@ _BY_VARIABLE: Mapping[str, _Key] = {key.variable: key for key in KEYS.values()}
 _TABLES = {key.path[0] for key in KEYS.values() if len(key.path) > 1}
 
 
-def load_settings(
-    code: Mapping[str, Any] | None = None,
+class Deployment(msgspec.Struct, frozen=True):
+    """Settings from outside the program.
+
+    Attributes:
+        values: The checked values, by dotted name.
+        sources: Where each of them comes from: an option, a variable or a file.
+    """
+
+    values: Mapping[str, Any] = {}
+    sources: Mapping[str, str] = {}
+
+    def over(self, given: Settings) -> Settings:
+        """The settings that the program gave, with these in place of theirs."""
+        return _replaced(given, self.values)
+
+    def differences(self, settings: Settings) -> Iterator[tuple[str, str, str]]:
+        """Name, value and source of each setting that is not the default; values that may be secret are shortened.
+
+        Args:
+            settings: The result of `over`.
+        """
+        for key in KEYS.values():
+            value = operator.attrgetter(key.name)(settings)
+            if value != operator.attrgetter(key.name)(Settings()):
+                yield key.name, _shown(key, value), self.sources.get(key.name, "the program")
+
+
+def read_deployment(
+    options: Mapping[str, Any] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
-) -> Settings:
-    """The settings of a conventional application.
+) -> Deployment:
+    """Read the settings from outside the program.
 
     Args:
-        code: What the program itself sets, by dotted name; wins over everything.
+        options: Of a command, as `checked_option` returns them, by dotted name; these win over environment and file.
         environ: The environment, the process's own by default.
         directory: Where ``carmy.toml`` is looked for, the working directory by default.
 
@@ -73,16 +113,41 @@ def load_settings(
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     path = _file(environ, directory or Path())
     if path is not None:
         values.update(_from_file(path, problems))
-    values.update(_from_environment(environ, problems))
-    for name, value in (code or {}).items():
-        _take(values, KEYS[name], value, "the program", problems)
+        sources.update(dict.fromkeys(values, str(path)))
+    from_environment = _from_environment(environ, problems)
+    values.update(from_environment)
+    sources.update((name, KEYS[name].variable) for name in from_environment)
     if problems:
         raise ConfigurationError("\n".join(problems))
-    settings: Settings = _build(Settings, values)
-    return settings
+    for name, value in (options or {}).items():
+        values[name] = value
+        sources[name] = option_of(name)
+    return Deployment(values, sources)
+
+
+def option_of(name: str) -> str:
+    """The command-line option of a setting: ``--dev`` for ``expose_errors``, else the last part of its name."""
+    return "--dev" if name == "expose_errors" else "--" + name.replace("log.", "log-").rpartition(".")[2]
+
+
+def checked_option(name: str, value: Any) -> Any:
+    """The value of a setting that an option of a command gives.
+
+    Raises:
+        ConfigurationError: It does not fit; the message begins with the option.
+    """
+    option = option_of(name)
+    checked = check_value(option, KEYS[name].expected, value)
+    if name == "address":
+        try:
+            parse_address(checked)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--{error}") from None
+    return checked
 
 
 def _file(environ: Mapping[str, str], directory: Path) -> Path | None:
@@ -129,11 +194,11 @@ def _leaves(document: Mapping[str, Any], path: Path, problems: list[str]) -> Ite
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for variable, text in environ.items():
-        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE:
+        if not variable.startswith(PREFIX) or variable in _OTHER_VARIABLES:
             continue
         key = _BY_VARIABLE.get(variable)
         if key is None:
-            problems.append(f"environment: {_unknown(variable, 'variable', [*_BY_VARIABLE, FILE_VARIABLE])}")
+            problems.append(f"environment: {_unknown(variable, 'variable', [*_BY_VARIABLE, *_OTHER_VARIABLES])}")
         elif text:  # an empty variable is as good as none: that is how compose files and unit files unset one
             _take(values, key, _parse(text, key.expected), f"the environment ({variable})", problems)
     return values
@@ -176,12 +241,20 @@ def _unknown(name: str, what: str, known: typing.Iterable[str]) -> str:
     return f"unknown {what} {name}; {hint}"
 
 
-def _build(struct: type[Any], values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Any:
-    arguments: dict[str, Any] = {}
-    for name, expected in field_types(struct).items():
-        inner = (*path, name)
-        if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
-            arguments[name] = _build(expected, values, inner)
-        elif ".".join(inner) in values:
-            arguments[name] = values[".".join(inner)]
-    return struct(**arguments)
+def _replaced(struct: S, values: Mapping[str, Any], path: str = "") -> S:
+    """A copy with the values whose names begin with `path`."""
+    changes: dict[str, Any] = {}
+    for name in struct.__struct_fields__:
+        inner = getattr(struct, name)
+        if isinstance(inner, msgspec.Struct):
+            changes[name] = _replaced(inner, values, f"{path}{name}.")
+        elif path + name in values:
+            changes[name] = values[path + name]
+    return msgspec.structs.replace(struct, **changes)
+
+
+def _shown(key: _Key, value: Any) -> str:
+    """A value as `Deployment.differences` shows it. Of the URL of a store it does not know, only the scheme is shown."""
+    if key.name == "store.url" and not value.startswith(_OPEN_URLS):
+        value = value.partition(":")[0] + ":…"
+    return msgspec.json.encode(value).decode()

@@ -13,7 +13,7 @@ import trio
 
 from .errors import AgentError
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -24,7 +24,7 @@ import trio
 from ._engine import CLOSING_SECONDS, Engine
 from ._settings import Settings
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 FLUSH_SECONDS = 5.0
 """What a transport gets to return once every execution has ended. It bounds its own flush more tightly; this is for bugs."""

@@ -14,7 +14,7 @@ from ._model.result import Outcome
 from ._settlement import Completed, Failed, NotStarted, Reconcile, Unknown
 from .errors import AgentError
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 RECONCILE_SECONDS = 10.0
 """For one answer. The call's own deadline counts as well."""

@@ -21,7 +21,7 @@ from ._result import ExecutionResult
 from .abc import Executor
 from .errors import AgentError, ClosedError, OutcomeUnknownError
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 VERDICT_SECONDS = GRACE_SECONDS + 0.25
 """Beyond the deadline, for the far side to say what came of the call at its own: it has the same limit, a moment later, and

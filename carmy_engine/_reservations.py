@@ -30,7 +30,7 @@ from ._sinks import Sinks
 from .abc import IdempotencyStore, StoreError, StoreFull
 from .errors import AgentError
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 STORE_SECONDS = 10.0
 """Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""

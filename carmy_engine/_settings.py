@@ -28,6 +28,11 @@ Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
 Processes = Annotated[int, Meta(ge=1, le=256, description="a whole number, 1 to 256")]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
 Asking = Annotated[Literal["ask", "refuse"], Meta(description="ask or refuse")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"],
+    Meta(description="debug, info, warning, error or critical"),
+]
+LogFormat = Annotated[Literal["text", "json"], Meta(description="text or json")]
 Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
 
 
@@ -111,6 +116,18 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sessions: Flag = True
 
 
+class LogSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[log]``: what commands log, unless the application has configured logging itself.
+
+    Attributes:
+        level: The least severe level that is logged.
+        format: ``text``, or ``json`` for one object on each line.
+    """
+
+    level: LogLevel = "info"
+    format: LogFormat = "text"
+
+
 class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[store]``.
 
@@ -143,6 +160,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         http: The HTTP transport.
         mcp: MCP.
         store: The idempotency store.
+        log: What commands log.
 
     Raises:
         ConfigurationError: A value is out of range; the message names the field.
@@ -160,6 +178,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http: HttpSettings = HttpSettings()
     mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()
+    log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ._model.record import ExecutionRecord
 from .abc import Sink
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 MEMORY_RECORDS = 1000
 """Records that the memory sink keeps; older ones are dropped."""

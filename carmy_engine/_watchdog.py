@@ -17,7 +17,7 @@ import trio
 
 from ._invoke import Invoker
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 STALL_SECONDS = 1.0
 """Without a sign of life before it is called a stall."""

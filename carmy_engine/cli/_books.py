@@ -15,14 +15,15 @@ from cyclopts import Parameter
 
 from .. import _plugins
 from .._app import App
-from .._config import load_settings
+from .._config import read_deployment
 from .._grace import grace
 from .._model.result import ExecutionStatus
+from .._settings import Settings
 from ..errors import CarmyError, ConfigurationError
 from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout
 from ._table import moment, table
-from ._target import load_app
+from ._target import load_target
 
 T = TypeVar("T")
 
@@ -112,13 +113,16 @@ class Books:
 
     def _named_store(self, target: str | None, url: str | None) -> tuple[Any, str]:
         if url is None:
-            app = load_app(target) if self._app is None and target is not None else self._app
-            settings = load_settings().store if app is None else app.settings.store
-            if app is not None and (given := app.given_store) is not None:
-                return given, type(given).__name__
+            if self._app is None and target is None:
+                settings = read_deployment().over(Settings()).store
+            else:
+                app = load_target(self._app, target)
+                if (given := app.given_store) is not None:
+                    return given, type(given).__name__
+                settings = app.settings.store
         else:
             try:
-                settings = msgspec.structs.replace(load_settings().store, url=url)
+                settings = msgspec.structs.replace(read_deployment().over(Settings()).store, url=url)
             except ConfigurationError as error:
                 raise UsageError(f"--store: {error}") from None
         return _plugins.find_store(settings)(), settings.url

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import logging
 import math
+import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,20 +19,25 @@ from cyclopts import Parameter
 
 from .. import _life, _plugins
 from .._app import App
+from .._config import checked_option
 from .._crash import leaves
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
-from .._settings import Settings
+from .._settings import LogFormat, LogLevel, Settings
 from .._version import __version__
 from ..codec import answer_body, check_json, decode
-from ..errors import AgentError, CarmyError, ConfigurationError
+from ..errors import AgentError, CarmyError, ConfigurationError, StartupError
+from ..stores.memory import MemoryStore
 from . import _remote, _worker
 from ._books import Books
 from ._executions import Executions
+from ._identity import Identity, Permission, Principal, local_identity, refuse_identity
+from ._logs import configure_logging
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
+from ._problems import outside_problems
 from ._stdout import claimed_stdout
 from ._supervisor import supervise
-from ._target import is_target, load_app, one_word_too_many, refuse_nested_run
+from ._target import is_target, load_target, one_word_too_many, refuse_nested_run
 
 T = TypeVar("T")
 
@@ -44,6 +49,8 @@ Server = Annotated[Literal["hypercorn", "native"] | None, Parameter(help="The HT
 Http = Annotated[bool, Parameter(negative="", help="Over HTTP, at /mcp, instead of standard input and output.")]
 Processes = Annotated[int | None, Parameter(help="How many processes serve; each has an engine of its own.")]
 Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]
+Level = Annotated[LogLevel | None, Parameter(name="--log-level", help="The least severe level that is logged.")]
+Format = Annotated[LogFormat | None, Parameter(name="--log-format", help="text, or json: one object on each line.")]
 Words = Annotated[
     str,
     Parameter(
@@ -148,18 +155,41 @@ class _Commands:
         server: Server = None,
         processes: Processes = None,
         dev: Dev = False,
+        level: Level = None,
+        format: Format = None,  # noqa: A002 - the option is --log-format
     ) -> int:
         """Serve over HTTP."""
-        return self._serve("http", target, address=address, server=server, processes=processes, dev=dev)
+        options = _options(address=address, server=server, processes=processes, dev=dev, level=level, format=format)
+        return self._serve("http", target, options, refused="serve")
 
     def transport(self, name: str) -> Callable[..., int]:
         """The command that serves through another transport."""
 
-        def command(target: Target = None, /, *, address: Address = None, dev: Dev = False) -> int:
-            return self._serve(name, target, address=address, dev=dev)
+        def command(
+            target: Target = None,
+            /,
+            *,
+            address: Address = None,
+            dev: Dev = False,
+            level: Level = None,
+            format: Format = None,  # noqa: A002
+        ) -> int:
+            return self._serve(
+                name, target, _options(address=address, dev=dev, level=level, format=format), refused=name
+            )
 
-        def child(target: Target = None, /, *, dev: Dev = False) -> int:
-            return self._serve(name, target, address=None, dev=dev)
+        def child(
+            target: Target = None,
+            /,
+            *,
+            principal: Principal = None,
+            permission: Permission = None,
+            dev: Dev = False,
+            level: Level = None,
+            format: Format = None,  # noqa: A002
+        ) -> int:
+            identity = local_identity(principal, permission)
+            return self._serve(name, target, _options(dev=dev, level=level, format=format), identity)
 
         def either(
             target: Target = None,
@@ -168,11 +198,19 @@ class _Commands:
             http: Http = False,
             address: Address = None,
             server: Server = None,
+            principal: Principal = None,
+            permission: Permission = None,
             dev: Dev = False,
+            level: Level = None,
+            format: Format = None,  # noqa: A002
         ) -> int:
             if not http and (address is not None or server is not None):
                 raise UsageError(f"--address and --server of {name} go with --http")
-            return self._serve(name + "+http" if http else name, target, address=address, server=server, dev=dev)
+            options = _options(address=address, server=server, dev=dev, level=level, format=format)
+            identity = local_identity(principal, permission)
+            if http:
+                return self._serve(f"{name}+http", target, options, identity, refused=f"{name} --http")
+            return self._serve(name, target, options, identity)
 
         if name == "stdio":
             found: Callable[..., int] = child
@@ -201,12 +239,17 @@ class _Commands:
         on_running: OnRunningOption = "refuse",
         url: Url = None,
         token: Token = None,
+        principal: Principal = None,
+        permission: Permission = None,
     ) -> int:
         """Run one tool and print the answer; exit code 0 when it completed."""
         if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
             raise UsageError("--timeout must be a number of seconds above 0")
         if token is not None and url is None:
             raise UsageError("--token is for a running server: give its --url as well")
+        identity = local_identity(principal, permission)
+        if url is not None:
+            refuse_identity(identity, "call --url")
         with claimed_stdout() as out:
             target, tool, arguments = self._call_words(list(words), remote=url is not None)
             request = ExecutionRequest(
@@ -216,7 +259,10 @@ class _Commands:
                 timeout_ms=None if timeout is None else timeout * 1000,
                 on_running=on_running,
             )
-            body, completed = self._call_here(target, request) if url is None else _remote.call(url, request, token)
+            if url is None:
+                body, completed = self._call_here(target, request, identity)
+            else:
+                body, completed = _remote.call(url, request, token)
             out(body + b"\n")
         return SUCCESS if completed else FAILURE
 
@@ -225,9 +271,12 @@ class _Commands:
         with claimed_stdout() as out:
             try:
                 app = self._load(target)
-                problems: Sequence[Exception] = app.check()
             except CarmyError as error:  # a tool or a setting so wrong that there is no application to check
-                problems = [error]
+                out(f"{error}\n".encode())
+                return FAILURE
+            for name, value, source in app.deployment.differences(app.settings):
+                _say(f"{name} = {value} ({source})")
+            problems = [*app.check(), *_trio(lambda: outside_problems(app, _served(), app.settings))]
             for problem in problems:
                 out(f"{problem}\n".encode())
             if problems:
@@ -251,30 +300,44 @@ class _Commands:
         }
         return without_target
 
-    def _load(self, target: str | None) -> App:
-        return load_app(target) if self._app is None else self._app
+    def _load(self, target: str | None, options: Mapping[str, Any] | None = None, process: int | None = None) -> App:
+        app = load_target(self._app, target, options)
+        configure_logging(app.settings.log, process)
+        return app
 
     def _serve(
         self,
         name: str,
         target: str | None,
+        options: Mapping[str, Any],
+        identity: Identity | None = None,
         *,
-        address: str | None,
-        dev: bool,
-        server: str | None = None,
-        processes: int | None = None,
+        refused: str | None = None,
     ) -> int:
+        """Serve through one transport.
+
+        Args:
+            name: The transport's.
+            target: As on the command line.
+            options: Settings from the command line.
+            identity: Of local callers; None: from the environment.
+            refused: The command, if its callers are not local.
+        """
         worker = _worker.inherited()
-        who = "" if worker is None else "%(process)d "
-        logging.basicConfig(format=f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s")
+        if identity is None:
+            identity = local_identity(None, None)
+        if refused is not None:
+            refuse_identity(identity, refused)
         with contextlib.ExitStack() as claimed:
-            transport: _life.Transport = _plugins.find(_plugins.TRANSPORTS, name)
+            transport = _plugins.find(_plugins.TRANSPORTS, name)
             if (prepare := getattr(transport, "prepare", None)) is not None:
                 prepare()  # takes standard input and output for itself, before anything of the application's uses them
             else:
                 claimed.enter_context(claimed_stdout())
-            app = self._load(target)
-            settings = _changed(app.settings, address=address, server=server, processes=processes, dev=dev)
+            app = self._load(target, options, None if worker is None else os.getpid())
+            settings = app.settings
+            if identity != Identity():
+                transport = functools.partial(transport, principal=identity.principal, permissions=identity.permissions)
             if name not in _LEAVE_STDOUT_ALONE:
                 claimed.close()
             if worker is None and name == "http" and settings.http.processes > 1:
@@ -303,17 +366,32 @@ class _Commands:
             raise UsageError(f"the arguments are not valid JSON: {(error.details or {}).get('reason')}") from None
         return target, words[0], arguments
 
-    def _call_here(self, target: str | None, request: ExecutionRequest) -> tuple[bytes, bool]:
+    def _call_here(self, target: str | None, request: ExecutionRequest, identity: Identity) -> tuple[bytes, bool]:
         app = self._load(target)
+        if request.request_id is not None and _forgets(app):
+            _say(
+                "the store memory: ends with this command, so the same --request-id runs the tool again next time:"
+                " set store.url to one that lasts, such as sqlite:PATH"
+            )
 
         async def execute() -> tuple[bytes, bool]:
             async with app.open() as engine:
                 with trio.CancelScope() as scope, _life.stop_signals(scope.cancel):
-                    result = await engine.execute(request)
+                    caller = engine.bind(principal=identity.principal, permissions=identity.permissions)
+                    result = await caller.execute(request)
                     return answer_body(result), result.status is ExecutionStatus.COMPLETED
             raise KeyboardInterrupt
 
         return _trio(execute)
+
+
+def _served() -> object:
+    """What ``serve`` serves with; None where its packages are not installed, so that it is not checked."""
+    try:
+        return _plugins.find(_plugins.TRANSPORTS, "http")
+    except ConfigurationError as missing:
+        _say(f"whether the application could be served over HTTP was not checked: {missing}")
+        return None
 
 
 def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, worker: _worker.Worker | None) -> int:
@@ -328,7 +406,8 @@ def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, 
         tell(line)
 
     async def main() -> None:
-        async with app.open(settings=settings) as engine:
+        problems = await outside_problems(app, transport, settings)
+        async with app.open(settings=settings, problems=problems) as engine:
             # A terminal or a service manager may signal a worker, and its supervisor does as well: that is one signal.
             await _life.serve(engine, transport, announce=announce, patient=worker is not None)
 
@@ -343,36 +422,57 @@ def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, 
 
 def _supervise(transport: _life.Transport, app: App, settings: Settings) -> int:
     """Serve with several processes, each of which runs this very command line."""
-    if app.given_store is None and settings.store.url.startswith("memory:"):
+    if _forgets(app):
         _say(
             "the store memory: is one for each process, so a retry that meets another one runs again:"
             " set store.url to one that they share, such as sqlite:PATH"
         )
     command = [sys.executable, *sys.orig_argv[1:]]
     authenticated = app.authenticator is not None
-    return _trio(lambda: supervise(command, transport, settings, authenticated=authenticated, say=_say))
+
+    async def main() -> int:
+        if problems := [*app.check(), *await outside_problems(app, transport, settings)]:
+            raise StartupError(problems)
+        return await supervise(command, transport, settings, authenticated=authenticated, say=_say)
+
+    return _trio(main)
 
 
-def _changed(
-    settings: Settings, *, address: str | None, server: str | None, processes: int | None, dev: bool
-) -> Settings:
-    """The settings with what the command line says; it wins over everything."""
-    if address is not None:
-        try:
-            settings = msgspec.structs.replace(settings, address=address)
-        except ConfigurationError as error:
-            raise UsageError(f"--{error}") from None
-    if processes is not None:
-        try:
-            http = msgspec.structs.replace(settings.http, processes=processes)
-        except ConfigurationError as error:
-            raise UsageError(f"--{error}") from None
-        settings = msgspec.structs.replace(settings, http=http)
-    if server is not None:
-        settings = msgspec.structs.replace(settings, http=msgspec.structs.replace(settings.http, server=server))
-    if dev:
-        settings = msgspec.structs.replace(settings, expose_errors=True)
-    return settings
+def _forgets(app: App) -> bool:
+    """Whether the store of the application lives in this process alone."""
+    return (
+        app.settings.store.url.startswith("memory:")
+        if app.given_store is None
+        else isinstance(app.given_store, MemoryStore)
+    )
+
+
+def _options(
+    *,
+    address: str | None = None,
+    server: str | None = None,
+    processes: int | None = None,
+    dev: bool = False,
+    level: str | None = None,
+    format: str | None = None,  # noqa: A002
+) -> dict[str, Any]:
+    """The settings that options of a command give, by dotted name.
+
+    Raises:
+        UsageError: A value does not fit.
+    """
+    given = {
+        "address": address,
+        "http.server": server,
+        "http.processes": processes,
+        "expose_errors": dev or None,
+        "log.level": level,
+        "log.format": format,
+    }
+    try:
+        return {name: checked_option(name, value) for name, value in given.items() if value is not None}
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from None
 
 
 def _trio(main: Callable[[], Awaitable[T]]) -> T:

@@ -8,12 +8,13 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from .._app import App, conventional
-from .._config import load_settings
+from .._config import Deployment, read_deployment
 from .._declare import ToolDeclaration, declared
 from ..errors import CarmyError
 from ._outcome import Failure, UsageError
@@ -46,11 +47,32 @@ def one_word_too_many(argv: Sequence[str], left: str, commands: Collection[str],
     return f"there is no command {first!r}"
 
 
-def load_app(target: str | None) -> App:
+def load_target(app: App | None, target: str | None, options: Mapping[str, Any] | None = None) -> App:
+    """The application of a command, with the settings of the process.
+
+    Args:
+        app: The one whose commands these are; None: the target names it.
+        target: As on the command line; None for the one that the settings name.
+        options: Settings from the command line.
+
+    Raises:
+        UsageError: There is no such target, or it holds no application, or several.
+        Failure: It could not be imported.
+        ConfigurationError: The settings are not valid.
+    """
+    deployment = read_deployment(options)
+    if app is None:
+        app = _load_app(target, deployment)
+    app.deploy(deployment)
+    return app
+
+
+def _load_app(target: str | None, deployment: Deployment) -> App:
     """Import what the target names and find its application.
 
     Args:
         target: As on the command line; None for the one that the settings name.
+        deployment: The settings of the process.
 
     Raises:
         UsageError: There is no such target, or it holds no application, or several.
@@ -58,7 +80,7 @@ def load_app(target: str | None) -> App:
         ConfigurationError: The settings are not valid.
     """
     if target is None:
-        target = load_settings().app
+        target = deployment.values.get("app")
         if target is None:
             raise UsageError(
                 f"there is nothing to run: name a target ({_FORMS}), or set 'app' in carmy.toml (or CARMY_APP) to one"

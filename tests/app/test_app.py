@@ -272,12 +272,41 @@ def test_an_explicit_application_reads_nothing(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.usefixtures("_conventional")
 def test_a_conventional_application_reads_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """app() takes the file and the environment, and what the program says wins."""
+    """app() takes the file and the environment, which win over what the program gives."""
     (tmp_path / "carmy.toml").write_text("name = 'file'\ntimeout_secs = 2\n")
     assert carmy_engine.app().name == "file"
     monkeypatch.setenv("CARMY_NAME", "environment")
     assert carmy_engine.app().settings == Settings(name="environment", timeout_secs=2)
-    assert carmy_engine.app("code", timeout=3).settings == Settings(name="code", timeout_secs=3)
+    assert carmy_engine.app("code", timeout=3).settings == Settings(name="environment", timeout_secs=2)
+    assert App("code", timeout=3, configure=True).settings == Settings(name="environment", timeout_secs=2)
+
+
+@pytest.mark.usefixtures("_conventional")
+def test_what_the_program_gives_wins_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a configured application, what the program gives counts where neither environment nor file has the key."""
+    monkeypatch.setenv("CARMY_MAX_EXECUTIONS", "5")
+    assert carmy_engine.app("code", timeout=3).settings == Settings(name="code", timeout_secs=3, max_executions=5)
+
+
+@pytest.mark.usefixtures("_conventional")
+def test_a_store_url_of_the_environment_wins_over_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`store` with a URL is what the program gave, however late it was called."""
+    monkeypatch.setenv("CARMY_STORE_URL", "sqlite:environment.db")
+    assert carmy_engine.app().store("sqlite:program.db").settings.store.url == "sqlite:environment.db"
+
+
+@pytest.mark.usefixtures("_conventional")
+async def test_a_setting_that_a_store_object_leaves_without_effect_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store object stays, so a setting of the store from outside the program is refused, not ignored."""
+    monkeypatch.setenv("CARMY_STORE_RETENTION_DAYS", "1")
+    app = carmy_engine.app().store(MemoryStore())
+    (problem,) = app.check()
+    assert str(problem).startswith("CARMY_STORE_RETENTION_DAYS: store.retention_days has no effect")
+    with pytest.raises(ConfigurationError, match="MemoryStore object as its store"):
+        async with app.open():
+            raise AssertionError
 
 
 @pytest.mark.usefixtures("_conventional")

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from carmy_engine import ConfigurationError, HttpSettings, McpSettings, Settings, StoreSettings
+from carmy_engine import ConfigurationError, HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
 from carmy_engine._address import InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
-from carmy_engine._config import KEYS, load_settings
+from carmy_engine._config import KEYS, read_deployment
 
 
-def load(directory: Path, file: str | None = None, environ: Mapping[str, str] | None = None, **code: Any) -> Settings:
+def load(
+    directory: Path, file: str | None = None, environ: Mapping[str, str] | None = None, **options: Any
+) -> Settings:
     if file is not None:
         (directory / "carmy.toml").write_text(file)
-    return load_settings(code, environ=environ or {}, directory=directory)
+    return read_deployment(options, environ=environ or {}, directory=directory).over(Settings())
 
 
 def problems(directory: Path, file: str | None = None, environ: Mapping[str, str] | None = None) -> list[str]:
@@ -32,12 +34,12 @@ def test_defaults_are_those_of_the_documentation(tmp_path: Path) -> None:
     assert Settings().timeout_secs == 30
 
 
-def test_code_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+def test_option_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
     """Each source wins over the next, key by key."""
     file = 'name = "file"\ntimeout_secs = 1\naddress = "127.0.0.1:1"\n[http]\nbody_timeout_secs = 3\n'
     environ = {"CARMY_NAME": "environment", "CARMY_TIMEOUT_SECS": "2"}
-    settings = load(tmp_path, file, environ, name="code")
-    assert settings.name == "code"
+    settings = load(tmp_path, file, environ, name="option")
+    assert settings.name == "option"
     assert settings.timeout_secs == 2
     assert settings.address == "127.0.0.1:1"
     assert settings.http.body_timeout_secs == 3
@@ -72,6 +74,8 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "store.retention_days": "0.5",
         "store.durability": "normal",
         "store.audit_days": "1",
+        "log.level": "debug",
+        "log.format": "json",
     }
     assert samples.keys() == KEYS.keys()
     variables = {key: "CARMY_" + key.upper().replace(".", "_") for key in samples}
@@ -99,6 +103,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         ),
         mcp=McpSettings(confirm="refuse", promote_after_secs=0, sessions=False),
         store=StoreSettings(retention_days=0.5, durability="normal", audit_days=1),
+        log=LogSettings(level="debug", format="json"),
     )
 
 

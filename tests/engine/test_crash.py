@@ -279,7 +279,9 @@ async def test_texts_that_are_no_unicode_can_still_be_sent():
 
 async def test_a_result_does_not_keep_the_tools_frames(monkeypatch):
     """What the engine remembers of a crash holds no exception, and so none of the tool's objects."""
-    monkeypatch.setattr(logging.getLogger("carmy"), "disabled", True)  # captured log records hold the exception as well
+    monkeypatch.setattr(
+        logging.getLogger("carmy.engine"), "disabled", True
+    )  # captured log records hold the exception as well
 
     class Big:
         pass

@@ -38,7 +38,7 @@ async def test_a_tool_that_holds_the_loop_is_named():
         return "done"
 
     ear = Ear()
-    logger = logging.getLogger("carmy")
+    logger = logging.getLogger("carmy.engine")
     logger.addHandler(ear)
     try:
         async with bench(greedy) as b:

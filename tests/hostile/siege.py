@@ -154,7 +154,7 @@ def front_end(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Nothing that a peer does may be a fault of ours: the guards round a connection and a request stay unused."""
-    caplog.set_level(logging.INFO, "carmy_http")
+    caplog.set_level(logging.INFO, "carmy.http")
     yield
     faults = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not faults

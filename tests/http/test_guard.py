@@ -167,7 +167,7 @@ async def test_authenticator_that_fails(caplog: pytest.LogCaptureFixture) -> Non
         raise RuntimeError("no database")
 
     async with serving(whoami, authenticator=authenticate) as server, server.client() as client:
-        with caplog.at_level(logging.ERROR, "carmy_http"):
+        with caplog.at_level(logging.ERROR, "carmy.http"):
             answer = await client.call("whoami")
         assert answer.status == 500
         assert b"database" not in answer.body

@@ -14,7 +14,7 @@ import trio
 
 from carmy_engine.transport import contain
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 KEEP_ALIVE_SECONDS = 75.0
 """Idle time between two requests; longer than common proxies keep a connection, so that they close it and not we."""

@@ -14,7 +14,7 @@ from carmy_engine.errors import AgentError
 
 from ._message import JSON_TYPE, NO_STORE, Response
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 STATUS_OF_CATEGORY: Mapping[ErrorCategory, int] = {
     ErrorCategory.VALIDATION: 400,

@@ -15,7 +15,7 @@ from carmy_engine.errors import AgentError
 from ._errors import retry_after
 from ._message import JSON_TYPE, NO_STORE, Response
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 READY_SECONDS = 5.0
 """For each check. Probes are usually given about ten seconds in all."""

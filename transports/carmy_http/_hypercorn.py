@@ -43,7 +43,7 @@ from ._message import HeaderList
 from ._message import Response as Answer
 from ._render import whole
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 
 class _Tasks:

@@ -37,7 +37,7 @@ from ._native_teller import Outlet
 from ._render import whole
 from ._sse import EventResponse
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 QUICK_SECONDS = 0.005
 """A call that is over by then, or before the keeper has been there twice, needs nobody to notice that its client has gone."""

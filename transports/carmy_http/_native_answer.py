@@ -14,7 +14,7 @@ from ._message import Disconnected, Headers, Response, SendChunk, StreamResponse
 from ._native_head import Head
 from ._render import head_of, whole
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 FULL_RETRY_SECONDS = 1
 """After being told that there are too many connections."""

@@ -21,7 +21,7 @@ from ._native_pump import Pump
 from ._native_request import NativeRequest
 from ._native_socket import READ_BYTES, send_now, send_rest
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 _CR = 0x0D
 

@@ -9,7 +9,7 @@ import trio
 
 from . import _connection
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 READ_BYTES = 64 * 1024
 """At once."""

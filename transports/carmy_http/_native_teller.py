@@ -21,7 +21,7 @@ from carmy_engine.transport import EventBuffer, contain
 from . import _sse
 from ._native_socket import send_all, send_now, send_rest
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 MAX_AT_ONCE = 64
 """Clients that are told before other tasks have their turn."""

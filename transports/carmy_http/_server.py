@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import trio
 
-from carmy_engine import Engine
-from carmy_wire.serving import Server, open_listeners, url_of
+from carmy_engine import ConfigurationError, Engine, Settings
+from carmy_wire.serving import Server, access_problems, address_problems, open_listeners, url_of
 
 from ._asgi import asgi
 from ._endpoints import Endpoints
@@ -15,11 +16,17 @@ from ._guard import SECURITY_HEADERS
 from ._mounted import open_mounts
 from ._native_connector import NativeConnector
 
+log = logging.getLogger("carmy.http")
+
 
 class _Http:
     """The transport. An object, because the command may have to `listen` for several processes of it."""
 
     listen = staticmethod(open_listeners)
+
+    async def problems(self, settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+        """Every reason in the settings why serving would be refused; see `carmy_wire.serving.address_problems`."""
+        return [*access_problems(settings.http), *await address_problems(settings, authenticated=authenticated)]
 
     async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve an engine over HTTP until it has stopped, or until cancelled.
@@ -70,9 +77,9 @@ async def serve_endpoints(
         from ._hypercorn import connector  # noqa: PLC0415
 
         plain = connector(asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, always)
-        server = Server(plain, settings.http.max_connections)
+        server = Server(plain, settings.http.max_connections, log=log)
     else:
-        server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved)
+        server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved, log=log)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     line = f"{name} listening on {url_of(listeners[0], 'http', path)}"
     async with contextlib.AsyncExitStack() as keeping:

@@ -27,7 +27,7 @@ from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 from ._client_link import CALL, Call, Failure, Hear, Incoming, Sent
 from ._messages import write
 
-log = logging.getLogger("carmy_mcp")
+log = logging.getLogger("carmy.mcp")
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one message of a server. The largest outputs that tools are allowed by default have an eighth of it."""
@@ -61,7 +61,7 @@ class StdioLink:
         self.streams = Incoming(self._receive, self.listeners), Sent(self._send)
         self._child = child
         self._channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES)
-        self._out = Outgoing()
+        self._out = Outgoing(log=log)
         self._calls: WeakValueDictionary[str | int, Call] = WeakValueDictionary()
         """Kept by those who wait for the answers; a call that was left never gets one."""
         self._lost: str | None = None

@@ -24,7 +24,7 @@ from carmy_engine.transport import fingerprint
 
 from ._exchange import Context, Exchange, Owner, owner_of
 
-log = logging.getLogger("carmy_mcp")
+log = logging.getLogger("carmy.mcp")
 
 ANSWER_SECONDS = 300.0
 """For a person to answer. Afterwards the question does not count any more."""

@@ -7,6 +7,7 @@ loses about half of its answers. Here the loop sees the end of input after `LING
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable
 from types import TracebackType
@@ -26,6 +27,8 @@ from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 
 from ._exchange import Exchange
 from ._messages import Id, MessageError, error_reply, read, write
+
+log = logging.getLogger("carmy.mcp")
 
 LINGER_SECONDS = 0.25
 """From the end of input to the cancel of the requests that run. A client of MCP closes the input when it leaves, and kills the server
@@ -78,7 +81,7 @@ class _Connection:
         self._channel = channel
         self._stopped = stopped
         self._write_seconds = write_seconds
-        self._out = Outgoing()
+        self._out = Outgoing(log=log)
         self._accepted: dict[Id, Exchange] = {}
         self._idle = trio.Event()
         self._reading = trio.CancelScope()

@@ -39,7 +39,7 @@ from ._sessions import FullError, Session, Sessions
 from ._short import ShortRoad
 from ._tasks import Tasks
 
-log = logging.getLogger("carmy_mcp")
+log = logging.getLogger("carmy.mcp")
 
 IDLE_SECONDS = 1800.0
 """Without any request in a session, streams included, after which it ends."""

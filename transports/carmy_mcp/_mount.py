@@ -15,7 +15,7 @@ import trio
 from carmy_engine import Engine
 from carmy_engine.transport import contain, raise_single
 
-log = logging.getLogger("carmy_mcp")
+log = logging.getLogger("carmy.mcp")
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]

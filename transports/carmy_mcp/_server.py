@@ -32,7 +32,7 @@ from ._tasks import Tasks
 
 __all__ = ["Context", "guard", "make_server"]
 
-log = logging.getLogger("carmy_mcp")
+log = logging.getLogger("carmy.mcp")
 
 MAX_REPORTED = 500
 """Characters of what a tool reports that are kept for whoever asks about its task."""

@@ -47,7 +47,7 @@ from ._asgi import send_document
 from ._exchange import Exchange
 from ._messages import result_reply, write
 
-log = logging.getLogger("carmy_mcp")
+log = logging.getLogger("carmy.mcp")
 
 SILENT_SECONDS = 15.0
 """Without an answer, after which it becomes a stream, and between the comments in that. Common proxies cut a silent connection

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import trio
 
 from carmy_engine import BoundEngine, Engine
@@ -25,21 +27,29 @@ class _Mcp:
         """Take standard input and output; see `carmy_stdio.claim`."""
         claim()
 
-    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    async def __call__(
+        self,
+        engine: Engine,
+        *,
+        principal: str | None = None,
+        permissions: Iterable[str] = (),
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Serve the process that started this one, until the input ends.
 
-        The caller has no principal and no permissions: whoever could start this process needs no further proof, and gets
-        no further rights. A client that has left, which the end of input or of the output shows, has its running calls and tasks
-        cancelled (cause ``disconnect``); the process ends within `END_SECONDS`.
+        The caller needs no credentials: it has started this process. A client that has left, which the end of input or of the
+        output shows, has its running calls and tasks cancelled (cause ``disconnect``); the process ends within `END_SECONDS`.
 
         Args:
             engine: An open engine.
+            principal: The caller's.
+            permissions: The caller's.
             task_status: Started with a line for people.
 
         Raises:
             ConfigurationError: Standard output is closed.
         """
-        caller = engine.bind(transport="mcp")
+        caller = engine.bind(transport="mcp", principal=principal, permissions=permissions)
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
 
         def executor_of(_: Context) -> BoundEngine:

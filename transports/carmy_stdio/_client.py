@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from carmy_wire.driver import ClientExecutor, open_client
 
 from ._channel import LineChannel
 from ._child import open_child
+
+log = logging.getLogger("carmy.stdio")
 
 READY_SECONDS = 30.0
 """For the child to import and start an application."""
@@ -51,7 +54,7 @@ async def open_stdio(
         async with open_child(command, env, cwd) as child:
             channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES, child.write_at_once)
             async with open_client(
-                channel, what=child.name, last_words=child.last_words, ready_seconds=ready_seconds
+                channel, what=child.name, last_words=child.last_words, ready_seconds=ready_seconds, log=log
             ) as client:
                 yield client
     except BaseExceptionGroup as group:

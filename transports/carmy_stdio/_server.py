@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import trio
@@ -20,6 +21,8 @@ from ._descriptors import claim
 from ._threads import ThreadWriter, reader_of
 from ._watch import PeerWatch
 
+log = logging.getLogger("carmy.stdio")
+
 
 class _Stdio:
     """The transport. An object, because the command has to `prepare` it before it loads what it serves."""
@@ -28,15 +31,23 @@ class _Stdio:
         """Take standard input and output; see `carmy_stdio.claim`."""
         claim()
 
-    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    async def __call__(
+        self,
+        engine: Engine,
+        *,
+        principal: str | None = None,
+        permissions: Iterable[str] = (),
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Serve the process that started this one, until the input ends.
 
-        The caller has no principal and no permissions: whoever could start this process needs no further proof, and gets
-        no further rights. Calls that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads the
+        The caller needs no credentials: it has started this process. Calls that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads the
         output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
 
         Args:
             engine: An open engine.
+            principal: The caller's.
+            permissions: The caller's.
             task_status: Started with a line for people.
 
         Raises:
@@ -48,11 +59,12 @@ class _Stdio:
         async with open_lines(engine, limit) as channel:
             task_status.started("stdio ready")
             await serve_channel(
-                engine.bind(transport="stdio"),
+                engine.bind(transport="stdio", principal=principal, permissions=permissions),
                 channel,
                 server=engine.name,
                 stopped=engine.stopped,
                 drain_seconds=drain_seconds,
+                log=log,
                 write_seconds=math.inf,  # a parent may take its time to read, and holds nothing but itself
             )
 

@@ -15,7 +15,7 @@ from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
 from ._link import Link
 
-log = logging.getLogger("carmy_websocket")
+log = logging.getLogger("carmy.websocket")
 
 PING_SECONDS = 20.0
 """Between pings. Common proxies cut a silent connection after 30 to 100 seconds."""

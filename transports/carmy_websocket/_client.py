@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from carmy_wire.driver import ClientExecutor, open_client
 from ._channel import RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, SUBPROTOCOL
 from ._link import LINGER_SECONDS, Link
+
+log = logging.getLogger("carmy.websocket")
 
 CONNECT_SECONDS = 10.0
 """For the connection, and again for the handshake on it. A server that is there answers at once."""
@@ -103,7 +106,7 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
             assert isinstance(channel, MessageChannel)
             code = _NORMAL
             try:
-                async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS) as client:
+                async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS, log=log) as client:
                     yield client
             finally:
                 background.cancel_scope.cancel()

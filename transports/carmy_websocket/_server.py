@@ -17,7 +17,7 @@ from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageCha
 from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
 from ._link import LINGER_SECONDS, Link
 
-log = logging.getLogger("carmy_websocket")
+log = logging.getLogger("carmy.websocket")
 
 
 async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -42,7 +42,7 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
     def connect(stream: trio.SocketStream) -> Connection:
         return Connection(engine, access, stream)
 
-    server = Server(connect, settings.http.max_connections)
+    server = Server(connect, settings.http.max_connections, log=log)
     line = f"ws listening on {url_of(listeners[0], 'ws', PATH)}"
     await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 
@@ -173,6 +173,7 @@ class Connection:
                 server=self._engine.name,
                 stopped=self._engine.stopped,
                 drain_seconds=self._engine.settings.drain_timeout_secs,
+                log=log,
             )
             background.cancel_scope.cancel()
         if channel.verdict is not None:

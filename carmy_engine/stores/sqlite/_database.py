@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -21,7 +22,7 @@ from ._errors import FileLockedError, FileReplacedError, translate, translate_os
 from ._owners import Owners
 from ._schema import check_version, migrate
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 PATIENCE_SECONDS = 5.0
 """Longest wait for other processes that use the file. A transaction takes milliseconds, so this means that something is
@@ -168,6 +169,30 @@ class Database:
             return False
         time.sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - no secret
         return True
+
+
+def check_file(path: Path) -> None:
+    """Read the version of the file; where there is no file, check that its directory may be written.
+
+    Raises:
+        StoreError: That failed.
+    """
+    try:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not all(os.access(each, os.W_OK) for each in (path.parent, path) if each.exists()):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if not path.exists():
+            return
+        connection = Connection(path, lambda: False)
+        try:
+            check_version(connection, path)
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    except OSError as error:
+        raise translate_os(error, path) from error
 
 
 def _create(path: Path) -> None:

@@ -10,6 +10,8 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+import trio
+
 from ..._model.cause import Cause
 from ..._model.record import ExecutionRecord
 from ..._model.reservation import Identity, Reservation, ReservationState
@@ -17,15 +19,15 @@ from ..._model.result import ExecutionStatus, Outcome
 from ..._settings import StoreSettings
 from ...abc import StoreError
 from ...errors import ConfigurationError
-from ._database import Database, Durability
+from ._database import Database, Durability, check_file
 from ._entries import Bounds, Entries
-from ._errors import NewerFileError, StoreClosedError
+from ._errors import CannotOpenError, CorruptFileError, NewerFileError, ReadOnlyFileError, StoreClosedError
 from ._records import Page, RecordQuery
 from ._rows import key_of, pack, pack_outcome
 from ._sink import SqliteSink
 from ._writer import Job, Writer
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 MAX_ENTRIES = 1_000_000
 """Identities remembered. About half a gigabyte without outputs."""
@@ -118,6 +120,19 @@ class SqliteStore:
             ) from error
         except StoreError as error:
             log.error("calls with a request_id will be refused: %s", error)
+
+    async def check(self) -> None:
+        """Check that the file can be used, or made where there is none. Changes nothing.
+
+        Raises:
+            ConfigurationError: It cannot, and that will not change by itself.
+        """
+        try:
+            await trio.to_thread.run_sync(check_file, self.path)
+        except (CannotOpenError, CorruptFileError, NewerFileError, ReadOnlyFileError) as error:
+            raise ConfigurationError(f"store.url: {error}") from error
+        except StoreError:
+            pass  # locked or full, for now
 
     async def reserve(self, reservation: Reservation) -> Reservation | None:
         """See `IdempotencyStore.reserve`."""

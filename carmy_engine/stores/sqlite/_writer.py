@@ -23,7 +23,7 @@ from ._entries import Entries
 from ._errors import StoreClosedError, UnexpectedError, translate
 from ._records import Row
 
-log = logging.getLogger("carmy")
+log = logging.getLogger("carmy.engine")
 
 T = TypeVar("T")
 

@@ -41,11 +41,9 @@ from ..protocol import (
     parse_result,
 )
 from ._events import EventBuffer
-from ._outgoing import Message, Outgoing
+from ._outgoing import LOG, Message, Outgoing
 from ._requests import call_frame
 from ._server import FLUSH_SECONDS
-
-log = logging.getLogger("carmy_wire")
 
 CANCEL_SECONDS = 2.0
 """How long leaving a call waits for the server to have ended it: the server gives a tool a second to clean up."""
@@ -61,6 +59,7 @@ async def open_client(
     what: str = "the connection",
     last_words: Callable[[], str] = str,
     ready_seconds: float = READY_SECONDS,
+    log: logging.Logger = LOG,
 ) -> AsyncIterator[ClientExecutor]:
     """Speak to a server over a channel, for the length of a block. The channel stays open.
 
@@ -69,11 +68,12 @@ async def open_client(
         what: What the connection is, for messages.
         last_words: Asked when the connection is lost: what is known of the reason, to follow `what`.
         ready_seconds: For the server's first frame.
+        log: The transport's logger.
 
     Raises:
         ClosedError: The server was not ready in time, or does not speak this protocol.
     """
-    client = ClientExecutor(channel, what, last_words)
+    client = ClientExecutor(channel, what, last_words, log)
     try:
         async with trio.open_nursery() as background:
             try:
@@ -110,12 +110,19 @@ class ClientExecutor:
     a stream, or leave it.
     """
 
-    def __init__(self, channel: trio.abc.Channel[bytes], what: str, last_words: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        channel: trio.abc.Channel[bytes],
+        what: str,
+        last_words: Callable[[], str] = str,
+        log: logging.Logger = LOG,
+    ) -> None:
         self._channel = channel
         self._what = what
         self._last_words = last_words
         self._connection = ClientConnection()
-        self._out = Outgoing()
+        self._log = log
+        self._out = Outgoing(log=log)
         self._pending: dict[Id, _Pending] = {}
         self._ready = trio.Event()
         # Both end with `aclose`: calls that are left still send their cancel, and hear that the server has ended them.
@@ -275,7 +282,7 @@ class ClientExecutor:
             return
         pending = None if frame.id is None else self._pending.get(frame.id)
         if pending is None:
-            log.warning("%s refused something that it could not read: %s", self._what, frame)
+            self._log.warning("%s refused something that it could not read: %s", self._what, frame)
             return
         if isinstance(frame, Event):
             # The last one comes with the answer, which says more.

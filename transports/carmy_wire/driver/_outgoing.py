@@ -12,7 +12,8 @@ from typing import Protocol
 
 import trio
 
-log = logging.getLogger("carmy_wire")
+LOG = logging.getLogger("carmy.engine")
+"""Used where a transport names no logger of its own."""
 
 MAX_OUTGOING_BYTES = 1024 * 1024
 """Waiting for the peer to read, on one connection. What comes next waits where it is made; one larger message passes."""
@@ -62,13 +63,15 @@ class Outgoing:
 
     Args:
         limit: Bytes that may wait.
+        log: The transport's logger.
 
     Attributes:
         written: Set when `write_sheltered` has ended.
     """
 
-    def __init__(self, limit: int = MAX_OUTGOING_BYTES) -> None:
+    def __init__(self, limit: int = MAX_OUTGOING_BYTES, *, log: logging.Logger = LOG) -> None:
         self._limit = limit
+        self._log = log
         self._queue: deque[Message] = deque()
         self._bytes = 0
         self._closed = False
@@ -160,7 +163,7 @@ class Outgoing:
                 await self.write_to(channel, seconds)
                 return True
         except trio.TooSlowError:
-            log.warning("a client took no message for %g s and is cut off", seconds)
+            self._log.warning("a client took no message for %g s and is cut off", seconds)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it has gone, which is its right
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import logging
 from collections.abc import Callable
 from contextvars import copy_context
 
@@ -37,7 +38,7 @@ from ..protocol import (
 )
 from ..protocol._connection import HELP_RESULT
 from ._here import run_here
-from ._outgoing import Outgoing
+from ._outgoing import LOG, Outgoing
 from ._requests import request_of
 from ._running import Running, left
 
@@ -75,6 +76,7 @@ async def serve_channel(
     stopped: trio.Event,
     drain_seconds: float,
     write_seconds: float = WRITE_SECONDS,
+    log: logging.Logger = LOG,
 ) -> Ending:
     """Serve one connection until it ends. The channel stays open.
 
@@ -89,11 +91,12 @@ async def serve_channel(
         stopped: Set when every execution has ended at shutdown.
         drain_seconds: For calls that were accepted before the end of input.
         write_seconds: For one message to leave; infinite for a peer that may take its time.
+        log: The transport's logger.
 
     Returns:
         Why it ended.
     """
-    return await _Server(engine, channel, stopped, drain_seconds, write_seconds).run(server)
+    return await _Server(engine, channel, stopped, drain_seconds, write_seconds, log).run(server)
 
 
 class _Server:
@@ -104,6 +107,7 @@ class _Server:
         stopped: trio.Event,
         drain_seconds: float,
         write_seconds: float,
+        log: logging.Logger,
     ) -> None:
         self._engine = engine.bind(gone=Cause.DISCONNECT)
         self._channel = channel
@@ -112,7 +116,7 @@ class _Server:
         self._drain_seconds = drain_seconds
         self._write_seconds = write_seconds
         self._connection = ServerConnection()
-        self._out = Outgoing()
+        self._out = Outgoing(log=log)
         self._running: dict[Id, Running] = {}
         self._idle = trio.Event()
         self._ended = trio.Event()

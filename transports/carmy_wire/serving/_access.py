@@ -6,12 +6,12 @@ import functools
 import inspect
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import trio
 
-from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, ConfigurationError, Engine
+from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, ConfigurationError, Engine, HttpSettings
 from carmy_engine.abc import Credentials
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -59,6 +59,20 @@ def _checked_origin(listed: str) -> bytes:
             " no slash at the end, no wildcard"
         )
     return listed.lower().encode()
+
+
+def access_problems(settings: HttpSettings) -> Iterator[ConfigurationError]:
+    """Every listed host and origin that could never match a request."""
+    checks: list[tuple[Sequence[str], Callable[[str], object]]] = [
+        (settings.allowed_hosts, _checked_host),
+        (settings.allowed_origins, _checked_origin),
+    ]
+    for names, check in checks:
+        for name in names:
+            try:
+                check(name)
+            except ConfigurationError as problem:
+                yield problem
 
 
 def every(headers: Headers, name: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import select
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import trio
@@ -15,7 +15,7 @@ import trio
 from carmy_engine import ConfigurationError, Settings
 from carmy_engine.transport import InheritedAddress, TcpAddress, UnixAddress, parse_address
 
-from ._unix import SocketFile, bind_unix
+from ._unix import SocketFile, bind_unix, check_directory
 
 DEAD_LINK_SECONDS = 20
 """Without a sign of life from the client's machine. Where a link fails without a word (a sleeping laptop, a lost mapping in
@@ -121,7 +121,34 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Lis
             return [_inherit(settings, number, until, is_protected=is_protected) for number in descriptors]
 
 
-async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool) -> list[Listener]:
+async def address_problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+    """The reasons why `open_listeners` would refuse, as far as they show without listening.
+
+    Whether the port is free, and what inherited descriptors are, is left to `open_listeners`.
+
+    Args:
+        settings: ``address`` and ``allow_anonymous`` count.
+        authenticated: Whether callers have to show credentials.
+    """
+    try:
+        match parse_address(settings.address):
+            case TcpAddress(host, port):
+                await _resolve(settings, host, port, is_protected=authenticated or settings.allow_anonymous)
+            case UnixAddress(path):
+                check_directory(path)
+            case InheritedAddress():
+                pass
+    except ConfigurationError as problem:
+        return [problem]
+    except OSError as error:
+        return [_unusable(settings, error, "another path")]
+    return []
+
+
+async def _resolve(
+    settings: Settings, host: str, port: int, *, is_protected: bool
+) -> Sequence[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+    """Family and socket address of everything that the host stands for."""
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -131,6 +158,11 @@ async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool)
         del addresses[1:]  # each would get a port of its own
     if not is_protected:
         _check_local(settings, addresses)
+    return addresses
+
+
+async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool) -> list[Listener]:
+    addresses = await _resolve(settings, host, port, is_protected=is_protected)
     listeners: list[Listener] = []
     problem: OSError | None = None
     for family, sockaddr in addresses:

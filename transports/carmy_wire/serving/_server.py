@@ -15,7 +15,8 @@ from carmy_engine.transport import RateLimitedLogger, contain
 
 from ._listening import Listener, watch_link
 
-log = logging.getLogger("carmy_wire")
+LOG = logging.getLogger("carmy.engine")
+"""Used where a transport names no logger of its own."""
 
 FLUSH_SECONDS = 2.0
 """For writing what is left once the last execution has ended. A client that does not read cannot hold the process."""
@@ -54,6 +55,7 @@ class Server:
     Args:
         connect: Makes a connection of an accepted stream.
         max_connections: More than these wait in the kernel's backlog.
+        log: The transport's logger.
         reserve: Makes the few more connections that are accepted all the same (`RESERVED_CONNECTIONS`); None for no more.
     """
 
@@ -62,10 +64,13 @@ class Server:
         connect: Callable[[trio.SocketStream], Served],
         max_connections: int,
         reserve: Callable[[trio.SocketStream], Served] | None = None,
+        *,
+        log: logging.Logger = LOG,
     ) -> None:
         self._connect = connect
         self._reserve = reserve
         self._max = max_connections
+        self._log = log
         self._slots = trio.Semaphore(max_connections + (0 if reserve is None else RESERVED_CONNECTIONS))
         self._connections: set[Served] = set()
         self._draining = False

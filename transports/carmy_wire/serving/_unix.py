@@ -58,6 +58,16 @@ def bind_unix(name: str, backlog: int) -> tuple[socket.socket, SocketFile]:
     return sock, file
 
 
+def check_directory(name: str) -> None:
+    """Check that a socket could have its file on a path.
+
+    Raises:
+        OSError: The directory does not exist.
+    """
+    if not Path(name).expanduser().absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
 def _clear_away(path: Path) -> None:
     """Remove what a server has left that ended without doing so."""
     try:

@@ -1,0 +1,36 @@
+"""The reasons outside the program why an application cannot be served: one list for ``serve`` and ``check``."""
+
+from __future__ import annotations
+
+from .._app import App
+from .._plugins import find_store
+from .._settings import Settings
+from ..errors import ConfigurationError
+
+
+async def outside_problems(app: App, transport: object, settings: Settings) -> list[ConfigurationError]:
+    """Everything in the settings, the network and the store that keeps a transport from serving the application.
+
+    Args:
+        app: The application.
+        transport: May have ``async def problems(settings, *, authenticated)``.
+        settings: To be served with.
+    """
+    look = getattr(transport, "problems", None)
+    found = [] if look is None else await look(settings, authenticated=app.authenticator is not None)
+    return [*found, *await _store_problems(app, settings)]
+
+
+async def _store_problems(app: App, settings: Settings) -> list[ConfigurationError]:
+    """Why the store cannot be used. It may have ``async def check()``, which raises a `ConfigurationError`."""
+    try:
+        store = app.given_store or find_store(settings.store)()
+    except ConfigurationError:
+        return []  # `App.check` and `App.open` report it
+    check = getattr(store, "check", None)
+    try:
+        if check is not None:
+            await check()
+    except ConfigurationError as problem:
+        return [problem]
+    return []
