@@ -1,6 +1,6 @@
 """The life of a serving process: signals, draining, and the end.
 
-The first SIGTERM or SIGINT drains: the engine takes no new calls, running ones get ``drain_timeout_secs``, the rest are
+The first SIGTERM, SIGINT or SIGHUP drains: the engine takes no new calls, running ones get ``drain_timeout_secs``, the rest are
 cancelled and still answered, and the process exits with 0. A second signal ends the process at once, with its children;
 so does the hard limit, for a tool that takes no notice of being cancelled.
 """
@@ -32,7 +32,8 @@ FLUSH_SECONDS = 5.0
 STUBBORN_SECONDS = 1.0
 """Beyond everything else that shutting down may take. Whatever still runs then will not end by itself."""
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+"""The last is sent where a terminal is closed; Windows has none."""
 
 
 class Transport(Protocol):
@@ -158,7 +159,9 @@ def stop_signals(
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(on_first)
 
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    # What is ignored stays so: `nohup` starts a process in this way.
+    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:

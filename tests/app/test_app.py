@@ -301,7 +301,7 @@ async def test_a_setting_that_a_store_object_leaves_without_effect_is_a_problem(
 ) -> None:
     """A store object stays, so a setting of the store from outside the program is refused, not ignored."""
     monkeypatch.setenv("CARMY_STORE_RETENTION_DAYS", "1")
-    app = carmy_engine.app().store(MemoryStore())
+    app = App("kept", configure=True).store(MemoryStore())
     (problem,) = app.check()
     assert str(problem).startswith("CARMY_STORE_RETENTION_DAYS: store.retention_days has no effect")
     with pytest.raises(ConfigurationError, match="MemoryStore object as its store"):

@@ -90,9 +90,10 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 class Server:
     """A serving process, and what it has said on standard error so far."""
 
-    def __init__(self, process: trio.Process, url: str) -> None:
+    def __init__(self, process: trio.Process, url: str, said: bytes) -> None:
         self.process = process
         self.url = url
+        self.said = said
 
 
 @asynccontextmanager
@@ -106,7 +107,7 @@ async def running_server(*command: str) -> AsyncIterator[Server]:
             chunk = await process.stderr.receive_some()
             assert chunk, f"it ended: {said!r}"
             said += chunk
-        yield Server(process, said.decode().rpartition("listening on ")[2].strip())
+        yield Server(process, said.decode().rpartition("listening on ")[2].strip(), said)
     finally:
         if process.returncode is None:
             process.kill()

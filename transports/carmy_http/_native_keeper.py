@@ -16,7 +16,7 @@ import trio
 
 from carmy_engine.transport import contain
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 PAUSE_SECONDS = 0.02
 """Between two rounds. Bounds what they cost however busy the server is. What is due is noticed at most two pauses late."""

@@ -22,7 +22,7 @@ import trio
 
 from carmy_engine.transport import contain
 
-log = logging.getLogger("carmy_http")
+log = logging.getLogger("carmy.http")
 
 MAX_AT_ONCE = 64
 """Connections that are served before other tasks have their turn."""

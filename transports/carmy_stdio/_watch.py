@@ -16,7 +16,7 @@ from carmy_engine.transport import end_at_once
 
 from ._descriptors import Descriptors
 
-log = logging.getLogger("carmy_stdio")
+log = logging.getLogger("carmy.stdio")
 
 WATCH_SECONDS = 1.0
 """Between two checks. The end of input and of output is noticed at once; the death of the parent, after this time."""

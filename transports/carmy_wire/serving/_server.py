@@ -55,8 +55,8 @@ class Server:
     Args:
         connect: Makes a connection of an accepted stream.
         max_connections: More than these wait in the kernel's backlog.
-        log: The transport's logger.
         reserve: Makes the few more connections that are accepted all the same (`RESERVED_CONNECTIONS`); None for no more.
+        log: The transport's logger.
     """
 
     def __init__(
@@ -70,7 +70,6 @@ class Server:
         self._connect = connect
         self._reserve = reserve
         self._max = max_connections
-        self._log = log
         self._slots = trio.Semaphore(max_connections + (0 if reserve is None else RESERVED_CONNECTIONS))
         self._connections: set[Served] = set()
         self._draining = False
