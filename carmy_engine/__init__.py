@@ -16,10 +16,11 @@ A map of the package, from the outside in:
 from __future__ import annotations
 
 from . import abc, codec
-from ._app import App, app
+from ._app import App
 from ._authenticate import BearerTokens
 from ._calls import ModelCall, ModelResult, run_calls
 from ._context import AgentContext, Cancellation, Progress
+from ._conventional import app
 from ._declare import INJECTED, Arg, State, tool
 from ._engine import BoundEngine, Engine, EngineStatistics, open_engine
 from ._events import (

@@ -18,7 +18,6 @@ from ._declare import (
     compile_tool,
     declaration_of,
     declare,
-    declared,
     problems_of,
 )
 from ._engine import Engine, open_engine
@@ -387,31 +386,6 @@ class App:
         raise DeclarationError(
             f"{type(value).__name__} object is not {what} for application {self.name!r}: it needs {needs}"
         )
-
-
-def app(name: str | None = None, *, timeout: float | None = None) -> App:
-    """A conventional application: settings from ``carmy.toml`` and ``CARMY_*``, and every tool declared with ``@tool``.
-
-    Tools may be declared before or after the call: they are collected when the application is opened. The environment wins
-    over the file, which wins over what is given here or set on the application.
-
-    Args:
-        name: The server's name in discovery documents.
-        timeout: Seconds; the default deadline of an execution.
-
-    Raises:
-        ConfigurationError: A setting is unknown or out of range; lists all of them, each with its source.
-    """
-    return conventional(declared, name=name, timeout=timeout)
-
-
-def conventional(
-    registered: Callable[[], Sequence[ToolDeclaration]], *, name: str | None = None, timeout: float | None = None
-) -> App:
-    """`app` over other tools than all that are registered: those that `registered` returns when asked."""
-    made = App(Settings().name if name is None else name, timeout=timeout, configure=True)
-    made._registered = registered  # noqa: SLF001 - one module; not an option for everybody
-    return made
 
 
 def _may_be(value: object, key: Any) -> bool:

@@ -6,6 +6,7 @@ from .._app import App
 from .._plugins import find_store
 from .._settings import Settings
 from ..errors import ConfigurationError
+from ..stores.memory import MemoryStore
 
 
 async def outside_problems(app: App, transport: object, settings: Settings) -> list[ConfigurationError]:
@@ -17,8 +18,10 @@ async def outside_problems(app: App, transport: object, settings: Settings) -> l
         settings: To be served with.
     """
     look = getattr(transport, "problems", None)
-    found = [] if look is None else await look(settings, authenticated=app.authenticator is not None)
-    return [*found, *await _store_problems(app, settings)]
+    found: list[ConfigurationError] = await _store_problems(app, settings)
+    if look is not None:
+        found[:0] = await look(settings, authenticated=app.authenticator is not None)
+    return found
 
 
 async def _store_problems(app: App, settings: Settings) -> list[ConfigurationError]:
@@ -34,3 +37,12 @@ async def _store_problems(app: App, settings: Settings) -> list[ConfigurationErr
     except ConfigurationError as problem:
         return [problem]
     return []
+
+
+def forgets(app: App) -> bool:
+    """Whether the store of the application lives in this process alone."""
+    return (
+        app.settings.store.url.startswith("memory:")
+        if app.given_store is None
+        else isinstance(app.given_store, MemoryStore)
+    )

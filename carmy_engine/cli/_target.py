@@ -11,13 +11,19 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
-from .._app import App, conventional
+from cyclopts import Parameter
+
+from .._app import App
 from .._config import Deployment, read_deployment
+from .._conventional import conventional
 from .._declare import ToolDeclaration, declared
 from ..errors import CarmyError
+from ._logs import configure_logging
 from ._outcome import Failure, UsageError
+
+Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app. Default: 'app' of carmy.toml.")]
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_][\w.]*))?")
 _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
@@ -47,13 +53,16 @@ def one_word_too_many(argv: Sequence[str], left: str, commands: Collection[str],
     return f"there is no command {first!r}"
 
 
-def load_target(app: App | None, target: str | None, options: Mapping[str, Any] | None = None) -> App:
-    """The application of a command, with the settings of the process.
+def load_target(
+    app: App | None, target: str | None, options: Mapping[str, Any] | None = None, process: int | None = None
+) -> App:
+    """The application of a command, with the settings of the process. Configures logging, unless it has done so.
 
     Args:
         app: The one whose commands these are; None: the target names it.
         target: As on the command line; None for the one that the settings name.
         options: Settings from the command line.
+        process: See `configure_logging`.
 
     Raises:
         UsageError: There is no such target, or it holds no application, or several.
@@ -64,6 +73,7 @@ def load_target(app: App | None, target: str | None, options: Mapping[str, Any] 
     if app is None:
         app = _load_app(target, deployment)
     app.deploy(deployment)
+    configure_logging(app.settings.log, process)
     return app
 
 

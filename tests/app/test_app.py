@@ -26,7 +26,6 @@ from carmy_engine import (
     ToolSpec,
     tool,
 )
-from carmy_engine import _app as app_module
 
 
 class Database:
@@ -321,7 +320,7 @@ def test_a_wrong_setting_stops_a_conventional_application(tmp_path: Path) -> Non
 async def test_a_conventional_application_has_every_registered_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """app() serves what was declared before or after it, each tool once, also one that was added by hand as well."""
     known = carmy_engine._declare.declared()
-    monkeypatch.setattr(app_module, "declared", lambda: carmy_engine._declare.declared()[len(known) :])
+    monkeypatch.setattr("carmy_engine._conventional.declared", lambda: carmy_engine._declare.declared()[len(known) :])
     app = carmy_engine.app("shop")
 
     @tool(effect="none")

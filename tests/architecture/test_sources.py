@@ -87,3 +87,14 @@ def test_silenced_checks_have_reasons() -> None:
         if bare.search(line)
     ]
     assert found == []
+
+
+def test_loggers_have_the_promised_names() -> None:
+    """Every logger is one of the documented ones, so that an application can configure them all."""
+    documented = {"carmy.engine", "carmy.http", "carmy.websocket", "carmy.stdio", "carmy.mcp"}
+    used = {
+        name
+        for path in files("carmy_engine/*.py", "transports/*.py")
+        for name in re.findall(r"getLogger\(\"([^\"]*)\"\)", path.read_text())
+    }
+    assert used == documented
