@@ -1,7 +1,8 @@
 # Needs Python 3.11 or newer with pip, git and make; everything else goes into a virtual environment here.
 #
 #   make demo     a tour of the engine on this very checkout
-#   make test     the tests             (ARGS="tests/http -x" narrows them, PYTHON=python3.12 picks another Python)
+#   make test     the tests             (ARGS="tests/http -x" narrows them, PYTHON=python3.12 picks another Python,
+#                                        WORKERS=0 runs them in one process)
 #   make node     the clients of MCP for Node, for the tests that use them
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
@@ -22,6 +23,8 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 ARGS ?=
+# Processes that share the tests. Twice the cores of a small machine: most tests wait for processes and sockets.
+WORKERS ?= 4
 
 .PHONY: demo test check fix bench bench-quick bench-parts lock clean
 .DEFAULT_GOAL := test
@@ -30,7 +33,7 @@ demo: $(VENV)/.run-stamp
 	$(BIN)/python docs/examples/workspace.py
 
 test: $(VENV)/.dev-stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .

@@ -12,10 +12,16 @@ import carmy_http
 from carmy_engine import AgentContext, App, Settings, _life, tool
 
 
+def say(line: str) -> None:
+    """Write a line in one piece: log lines go to the same pipe, and ``print`` may write its newline apart."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 @tool(effect="write", parallel_safe=True, register=False)
 async def until(seconds: float) -> str:
     """Take some time."""
-    print("begun", flush=True)
+    say("begun")
     await trio.sleep(seconds)
     return "done"
 
@@ -23,14 +29,14 @@ async def until(seconds: float) -> str:
 @tool(effect="none", parallel_safe=True, register=False)
 async def big() -> str:
     """Return a long text."""
-    print("begun", flush=True)
+    say("begun")
     return "x" * 7_000_000
 
 
 @tool(effect="none", parallel_safe=True, register=False)
 async def flood(ctx: AgentContext) -> str:
     """Send parts for ever."""
-    print("begun", flush=True)
+    say("begun")
     while True:
         await ctx.progress.partial("x" * 65536)
 
@@ -38,7 +44,7 @@ async def flood(ctx: AgentContext) -> str:
 @tool(effect="none", parallel_safe=True, register=False)
 async def stubborn() -> str:
     """Refuse to be cancelled."""
-    print("begun", flush=True)
+    say("begun")
     while True:
         try:
             await trio.sleep_forever()
@@ -49,7 +55,7 @@ async def stubborn() -> str:
 @tool(effect="none", parallel_safe=True, register=False)
 async def spin() -> str:
     """Hold the event loop."""
-    print("begun", flush=True)
+    say("begun")
     while True:
         time.sleep(0.01)  # noqa: ASYNC251 - the very thing that is tested
 
@@ -58,7 +64,7 @@ async def main(drain_timeout: float) -> None:
     settings = Settings(address="127.0.0.1:0", drain_timeout_secs=drain_timeout)
     app = App("loaded", settings=settings).add(until, big, flood, stubborn, spin)
     async with app.open() as engine:
-        await _life.serve(engine, carmy_http.serve, announce=lambda line: print(line, flush=True))
+        await _life.serve(engine, carmy_http.serve, announce=say)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from carmy_engine._life import descendants
 
 NOISY = r'''
     import ctypes
+    import logging
     import multiprocessing
     import os
     import subprocess
@@ -116,7 +117,8 @@ NOISY = r'''
 
     @app.tool(effect="none", parallel_safe=True)
     async def log(lines: int, size: int) -> int:
-        """Write to standard error."""
+        """Write to standard error, with nothing in between: a slow machine would add the watchdog's lines."""
+        logging.disable()
         for number in range(lines):
             sys.stderr.write(f"line {number} ".ljust(size - 1, "x") + "\n")
         return lines
