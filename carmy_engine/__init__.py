@@ -3,6 +3,7 @@
 A map of the package, from the outside in:
 
 - `tool`, `State`, `Arg`: declare tools (`_declare`, `_signature`, `_schema`, `_arguments`, `_output`).
+- `ToolSpec`, `schema_of`: make tools by hand (`_tool_objects`).
 - `ToolRegistry`: put tools from several places together, and narrow them for one agent (`_toolbox`).
 - `App`, `app`: put tools together with what they need; settings from code, environment and file (`_app`, `_config`).
 - `Engine`, `BoundEngine`, `open_engine`: run them (`_engine`, `_pipeline` and what the pipeline calls, step by step).
@@ -48,6 +49,7 @@ from ._result import ExecutionResult
 from ._settings import HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
 from ._settlement import Completed, Failed, NotStarted, Settlement, Unknown
 from ._sinks import MemorySink
+from ._tool_objects import schema_of
 from ._toolbox import ToolRegistry
 from ._version import __version__
 from .errors import (
@@ -129,5 +131,6 @@ __all__ = [
     "grace",
     "open_engine",
     "run_calls",
+    "schema_of",
     "tool",
 ]

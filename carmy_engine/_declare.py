@@ -9,13 +9,10 @@ from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, NoReturn, TypeVar, Unpack, cast
 
-import msgspec
-
 from . import abc
 from ._arguments import ArgumentsParser, arguments_parser
 from ._attributes import ToolAttributes, checked_attributes, choices
 from ._compiled import CompiledTool
-from ._jsonschema import compile_object
 from ._model.effect import Confirmation, Effect
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
 from ._output import OutputRenderer, output_renderer
@@ -23,6 +20,7 @@ from ._schema.annotations import INJECTED, Arg, State, UnresolvedType, UnusableT
 from ._schema.docstrings import description_of
 from ._settlement import Reconcile
 from ._signature import SignaturePlan, is_async, is_method, local_names, location_of, plan_of, refuse
+from ._tool_objects import compile_object, spec_of_object
 from .errors import AgentError, DeclarationError
 
 __all__ = [
@@ -191,6 +189,7 @@ def declaration_of(candidate: object) -> ToolDeclaration | abc.Tool:
             return declaration.bound_to(candidate)
         return _with_object(declaration)
     if isinstance(candidate, abc.Tool) and not isinstance(candidate, type):
+        spec_of_object(candidate)  # so that a wrong one is refused where it is given
         return candidate
     if callable(candidate):
         raise refuse(candidate, "it is not declared as a tool", "Decorate it with @tool(effect=...).")
@@ -216,9 +215,7 @@ def spec_of(declaration: ToolDeclaration | abc.Tool) -> ToolSpec:
         DeclarationError: The spec of a tool made by hand is no `ToolSpec`.
     """
     if not isinstance(declaration, ToolDeclaration):
-        spec = _checked_spec(declaration)
-        _check_name(spec.name, f"{type(declaration).__name__} object")
-        return spec
+        return compile_tool(declaration, {}).spec
     _check_name(declaration.name, declaration.location)
     return _spec(declaration, *_parts(declaration, _resolved_plan(declaration)))
 
@@ -236,7 +233,9 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     """
     found = declaration_of(declaration)
     if not isinstance(found, ToolDeclaration):
-        return compile_object(found, spec_of(found))
+        spec = spec_of_object(found)
+        _check_name(spec.name, f"{type(found).__name__} object")
+        return compile_object(found, spec)
     _check_name(found.name, found.location)
     plan = _resolved_plan(found)
     injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
@@ -333,19 +332,6 @@ def _resolved_plan(declaration: ToolDeclaration) -> SignaturePlan:
 def _invalid_schema(declaration: ToolDeclaration, what: str) -> AgentError:
     message = f"tool '{declaration.name}' ({declaration.location}): {what}"
     return AgentError.standard("INVALID_SCHEMA", message, details={"tool": declaration.name})
-
-
-def _checked_spec(made: abc.Tool) -> ToolSpec:
-    """The spec of a tool made by hand, with plain words in place of enums understood."""
-    name = type(made).__qualname__
-    spec: Any = made.spec
-    if not isinstance(spec, ToolSpec):
-        raise DeclarationError(f"the spec of a {name} object is no ToolSpec. Build it with carmy_engine.ToolSpec(...).")
-    try:
-        return msgspec.convert(msgspec.structs.asdict(spec), ToolSpec)
-    except msgspec.ValidationError as problem:
-        reason = str(problem)
-    raise DeclarationError(f"the spec of a {name} object is wrong: {reason}. See carmy_engine.ToolSpec.")
 
 
 def _check_name(name: object, where: str) -> None:
