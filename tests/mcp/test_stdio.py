@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -167,6 +168,35 @@ async def test_an_id_twice(noisy: Path, tmp_path: Path, again: object) -> None:
         await appears(tmp_path / "held")
         refused = await ask(found, request(again, "ping"))
         assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+        assert is_there(tmp_path / "held")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"id": 1, "result": {"content": []}},
+        {"id": 1, "result": "none"},
+        {"id": "1", "result": []},
+        {"id": 1, "error": {"code": 1, "message": "no"}},
+        {"id": 1, "error": "no"},
+        {"id": 1},
+        {"id": 1, "result": {}, "error": {}},
+        {"id": 1, "method": 5},
+        {"id": "1", "method": "tools/call", "params": []},
+    ],
+)
+async def test_nothing_of_a_client_is_answered_under_the_id_of_its_running_call(
+    noisy: Path, tmp_path: Path, message: dict[str, Any]
+) -> None:
+    """A response, or a bad message, with the id of a running call is ignored or answered with a null id."""
+    async with session(noisy) as found:
+        await found.send(call(1, "hold", marker=str(tmp_path / "held")))
+        await appears(tmp_path / "held")
+        await found.send({"jsonrpc": "2.0", **message}, request("next", "ping"))
+        answer = await found.receive()
+        if answer["id"] is None:
+            answer = await found.receive()
+        assert answer == {"jsonrpc": "2.0", "id": "next", "result": {}}
         assert is_there(tmp_path / "held")
 
 

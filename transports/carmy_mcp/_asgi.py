@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import mcp_types as types
 import trio
+from mcp.server.streamable_http import check_accept_headers
+from starlette.requests import Request
 
 from carmy_engine import AgentError
+from carmy_http._accept import MAX_CACHED_HEADERS
 from carmy_http._mounted import Message, Receive, Send
 
 from ._messages import error_reply
@@ -62,6 +66,13 @@ def without(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> Headers:
     return [(key, value) for key, value in headers if key != name]
 
 
+@functools.lru_cache(MAX_CACHED_HEADERS)
+def accepts_both(accept: bytes | None) -> bool:
+    """Whether an ``Accept`` allows what the SDK may answer with."""
+    headers = [] if accept is None else [(b"accept", accept)]
+    return all(check_accept_headers(Request({"type": "http", "headers": headers})))
+
+
 def again(message: Message, receive: Receive) -> Receive:
     """Gives a message that has been taken, and then what follows."""
     left = [message]
@@ -80,6 +91,17 @@ def until(end: trio.Event) -> Receive:
         return {"type": "http.disconnect"}
 
     return receive
+
+
+def unless(is_silent: Callable[[], bool], send: Send) -> Send:
+    """Sends a stream without the events that come while it is silent."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.body" and is_silent():
+            message = {**message, "body": b""}
+        await send(message)
+
+    return sending
 
 
 def escaping(send: Send) -> Send:

@@ -155,7 +155,9 @@ class _Connection:
         try:
             message, exchange = read(data)
         except MessageError as error:
-            await self._reply(error.reply)
+            # Under the id of a request that runs, it would be taken for that one's answer.
+            runs = error.request_id is not None and coerce_request_id(error.request_id) in self._accepted
+            await self._reply(error.anonymous if runs else error.reply)
             return None
         if not isinstance(message, JSONRPCRequest):
             return SessionMessage(message)

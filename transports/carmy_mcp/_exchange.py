@@ -52,6 +52,8 @@ class Exchange:
         message: What the tool reported last, if anybody may come to ask.
         outlives: Its execution goes on when it has been answered: it is a task by then.
         left: What it means when the task that handles it is cancelled.
+        is_unanswered: Its client has cancelled it, or ended its session: nothing more is sent for it.
+        on_arrival: Called when its handler begins.
         version: Of the protocol, if that has been agreed upon in it.
         wait_room: Waits while the peer does not take what is there already.
         wait_report: Waits until the last report is out. The next one has to follow.
@@ -61,8 +63,10 @@ class Exchange:
         "arguments",
         "deaf",
         "executor",
+        "is_unanswered",
         "left",
         "message",
+        "on_arrival",
         "outlives",
         "scope",
         "version",
@@ -78,6 +82,8 @@ class Exchange:
         self.message: str | None = None
         self.outlives = False
         self.left = Cause.CALLER
+        self.is_unanswered = False
+        self.on_arrival: Callable[[], object] = bool
         self.version: str | None = None
         self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
         self.wait_report: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
@@ -91,7 +97,8 @@ class Exchange:
             self.end(cause)
 
     def take_back(self) -> None:
-        """Its caller cancels it, and the SDK does not know of it."""
+        """Cancel it for its caller, where the SDK has no part in it."""
+        self.is_unanswered = True
         self.left = Cause.CALLER
         self.scope.cancel()
 

@@ -9,14 +9,14 @@ Who the caller is has been found out before (`carmy_http`), as have limits of bo
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import anyio
 import trio
 from mcp.server.context import CallNext, HandlerResult
-from mcp.server.streamable_http import check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
@@ -27,10 +27,10 @@ from starlette.requests import Request
 from carmy_engine import AgentError, BoundEngine, Cause, Engine, ToolSpec
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import contain
-from carmy_http._accept import MAX_CACHED_HEADERS, content_type_problem
+from carmy_http._accept import content_type_problem
 from carmy_http._mounted import CALLER, Message, Receive, Scope, Send
 
-from ._asgi import JSON, Paced, again, escaping, first, refuse, send_document, until, without
+from ._asgi import JSON, Paced, accepts_both, again, escaping, first, refuse, send_document, unless, until, without
 from ._confirm import Questions
 from ._exchange import Exchange, Owner, owner_of
 from ._messages import MessageError, read, write
@@ -46,6 +46,9 @@ IDLE_SECONDS = 1800.0
 
 IDLE_ROUNDS = 30
 """So many times in `IDLE_SECONDS` it is looked which sessions have been idle for that long."""
+
+ARRIVAL_SECONDS = 1.0
+"""For the SDK's loop to take the messages that arrive while their session is ended. It takes them at once, unless it is stuck."""
 
 FULL_RETRY_SECONDS = 5
 """What a client is told to wait when every session is in use."""
@@ -108,7 +111,7 @@ class HttpApplication:
 
         # Without this the SDK lists all tools on every call since 2026-07-28, to see which headers there could be.
         server.get_tool_input_schema = input_schema_of
-        server.middleware.append(_note_version)
+        server.middleware.append(_note)
         self.short = ShortRoad(server, self._spec_of, nursery)
         self.manager = StreamableHTTPSessionManager(
             server,
@@ -143,7 +146,7 @@ class HttpApplication:
             if problem is not None:
                 await refuse(send, 400, invalid_request(problem))
                 return
-            if not _accepts_both(first(scope["headers"], b"accept")):
+            if not accepts_both(first(scope["headers"], b"accept")):
                 problem = "the header Accept must name application/json and text/event-stream"
                 await refuse(send, 406, invalid_request(problem))
                 return
@@ -262,7 +265,7 @@ class HttpApplication:
         session_id = given.decode("latin-1")
         session = self._sessions.find(session_id, owner)
         if session is None:
-            await refuse(send, 404, invalid_request("there is no such session any more; begin with 'initialize'"))
+            await refuse(send, 404, _no_session())
             return
 
         with self._sessions.using(session_id, session):
@@ -270,13 +273,23 @@ class HttpApplication:
                 await self._ask(session_id, session, message, exchange, scope, receive, send)
                 return
             if scope["method"] == "DELETE":
-                session.stop()
                 self._sessions.remove(session_id)
+                with trio.move_on_after(ARRIVAL_SECONDS):
+                    await session.wait_arrived()
+                session.stop()
             elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-                taken_back = session.short.get(str(cancelled_request_id_from_params(message.params)))
-                if taken_back is not None:
-                    taken_back.take_back()
-            await self._hand_on(session_id, scope, receive, Paced(escaping(send)))
+                self._take_back(session, message)
+            if scope["method"] == "POST":
+                session.arriving.add(exchange)
+            await self._hand_on(session_id, session, exchange, scope, receive, Paced(escaping(send)))
+
+    def _take_back(self, session: Session, cancel: JSONRPCNotification) -> None:
+        """Send nothing more for a request; cancel it, unless the SDK does."""
+        key = str(cancelled_request_id_from_params(cancel.params))
+        if (cancelled := session.running.get(key)) is not None:
+            cancelled.is_unanswered = True
+            if key in session.short:
+                cancelled.take_back()
 
     async def _ask(
         self,
@@ -301,24 +314,40 @@ class HttpApplication:
                 session.short[key] = exchange
                 await self.short.answer(message, exchange, Request(scope), runner, send)
                 return
-            paced = Paced(escaping(send))
+            paced = Paced(escaping(unless(lambda: exchange.is_unanswered, send)))
             exchange.wait_report = paced.wait_report
-            await self._hand_on(session_id, scope, receive, paced)
+            exchange.on_arrival = partial(session.has_arrived, exchange)
+            session.arriving.add(exchange)
+            await self._hand_on(session_id, session, exchange, scope, receive, paced)
         finally:
             del session.running[key]
             session.short.pop(key, None)
 
-    async def _hand_on(self, session_id: str, scope: Scope, receive: Receive, paced: Paced) -> None:
+    async def _hand_on(
+        self, session_id: str, session: Session, exchange: Exchange, scope: Scope, receive: Receive, paced: Paced
+    ) -> None:
         """Let the SDK answer."""
+        has_begun = is_over = False
 
         async def watch(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 404:
-                self._sessions.remove(session_id)  # the SDK has lost it
+            nonlocal has_begun, is_over
+            if is_over:
+                return  # it answers a notification first, and then once more if its loop does not take it
+            if message["type"] == "http.response.start":
+                has_begun = True
+                if message["status"] == 404:
+                    self._sessions.remove(session_id)  # the SDK has lost it
+            is_over = message["type"] == "http.response.body" and not message.get("more_body", False)
             await paced.send(message)
 
         try:
             await self.manager.handle_request(scope, receive, watch)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            # The session has ended meanwhile.
+            if not has_begun:
+                await refuse(paced.send, 404, _no_session())
         finally:
+            session.has_arrived(exchange)
             paced.close()
 
     async def _end(self, session_id: str) -> None:
@@ -332,19 +361,17 @@ class HttpApplication:
         await self.manager.handle_request({"type": "http", "method": "DELETE", "headers": headers}, nothing, discard)
 
 
-async def _note_version(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Which version is agreed upon, only the answer tells."""
+async def _note(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Note that a message has arrived, and which version its answer agrees upon."""
+    _exchange_of(ctx).on_arrival()
     result = await call_next(ctx)
     if ctx.method == "initialize" and isinstance(result, dict):
         _exchange_of(ctx).version = result.get("protocolVersion")
     return result
 
 
-@functools.lru_cache(MAX_CACHED_HEADERS)
-def _accepts_both(accept: bytes | None) -> bool:
-    """Whether an ``Accept`` allows what the SDK may answer with."""
-    headers = [] if accept is None else [(b"accept", accept)]
-    return all(check_accept_headers(Request({"type": "http", "headers": headers})))
+def _no_session() -> AgentError:
+    return invalid_request("there is no such session any more; begin with 'initialize'")
 
 
 def _no_sessions() -> AgentError:

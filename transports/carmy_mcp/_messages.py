@@ -21,15 +21,27 @@ _NO_ARGUMENTS: dict[str, Any] = {}
 
 
 class MessageError(Exception):
-    """Not a message that anybody could act on. Holds the one answer that it gets.
+    """Not a message that can be acted on. Holds the one answer that it gets.
 
     Attributes:
-        reply: Its bytes.
+        request_id: The id of the request that it was meant to be; None when it has none that can be read, and for responses.
+        reply: The bytes of the answer, under that id.
+        anonymous: The same under a null id.
     """
 
-    def __init__(self, reply: bytes) -> None:
+    def __init__(self, request_id: Id | None, code: int, error: AgentError) -> None:
         super().__init__()
-        self.reply = reply
+        self.request_id = request_id
+        self._code = code
+        self._error = error
+
+    @property
+    def reply(self) -> bytes:
+        return error_reply(self.request_id, self._code, self._error)
+
+    @property
+    def anonymous(self) -> bytes:
+        return error_reply(None, self._code, self._error)
 
 
 class _Message(msgspec.Struct):
@@ -47,6 +59,7 @@ class _Probe(msgspec.Struct):
     """As much of a bad message as an answer needs."""
 
     id: Any = None
+    method: Any = msgspec.UNSET
 
 
 _message = msgspec.json.Decoder(_Message)
@@ -68,7 +81,7 @@ def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
             f"the message is larger than {MAX_MESSAGE_BYTES} bytes and was skipped",
             details={"max_message_bytes": MAX_MESSAGE_BYTES},
         )
-        raise MessageError(error_reply(None, types.INVALID_REQUEST, error))
+        raise MessageError(None, types.INVALID_REQUEST, error)
     try:
         check_json(data)
         found: _Message = decode(data, decoder=_message)
@@ -76,7 +89,7 @@ def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
         _check_once(data, seen, b'"id"', b'"method"', b'"params"')
         return _understood(found)
     except AgentError as error:
-        raise MessageError(error_reply(_read_id(data), _code_for(data), error)) from None
+        raise MessageError(_read_id(data), _code_for(data), error) from None
 
 
 def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
@@ -154,10 +167,16 @@ def _code_for(data: bytes) -> int:
 
 
 def _read_id(data: bytes) -> Id | None:
-    """The id of a bad message; None when it has none that could be told."""
+    """The id of a bad request; None for a response, whose id is that of a request of ours, and where it cannot be read."""
     try:
-        found = _probe.decode(data).id
-        if isinstance(found, bool) or not isinstance(found, str | int) or duplicate_key(data) == "id":
+        probe = _probe.decode(data)
+        found = probe.id
+        if (
+            probe.method is msgspec.UNSET
+            or isinstance(found, bool)
+            or not isinstance(found, str | int)
+            or duplicate_key(data) == "id"
+        ):
             return None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
         return None

@@ -1,10 +1,12 @@
-"""The sessions of clients over HTTP: whose they are, how many, and what runs in them. Pure: no sockets, and a clock that is given."""
+"""The sessions of clients over HTTP: whose they are, how many, and what runs in them. No sockets, and a clock that is given."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import trio
 
 from carmy_engine import Cause
 
@@ -21,25 +23,40 @@ class Session:
         owner: Who opened it.
         version: Of the protocol; None until it has been agreed upon.
         running: Its requests that have not been answered, by id.
-        short: Those of them that the SDK does not know of.
+        short: Those of them that the SDK has no part in.
+        arriving: Messages on their way into the SDK's loop.
         open: HTTP requests in it, streams included.
         used: When there was one last.
     """
 
-    __slots__ = ("open", "owner", "running", "short", "used", "version")
+    __slots__ = ("_arrived", "arriving", "open", "owner", "running", "short", "used", "version")
 
     def __init__(self, owner: Owner, now: float) -> None:
         self.owner = owner
         self.version: str | None = None
         self.running: dict[str, Exchange] = {}
         self.short: dict[str, Exchange] = {}
+        self.arriving: set[Exchange] = set()
+        self._arrived = trio.Event()
         self.open = 0
         self.used = now
 
     def stop(self) -> None:
-        """Nobody waits for its answers any more."""
+        """Cancel what runs in it (cause ``disconnect``); nothing of it is answered."""
         for exchange in tuple(self.running.values()):
+            exchange.is_unanswered = True
             exchange.stop(Cause.DISCONNECT)
+
+    def has_arrived(self, exchange: Exchange) -> None:
+        """The SDK's loop has taken a message."""
+        self.arriving.discard(exchange)
+        self._arrived.set()
+
+    async def wait_arrived(self) -> None:
+        """Wait until the SDK's loop has taken every message that is on its way."""
+        while self.arriving:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
 
 
 class FullError(Exception):

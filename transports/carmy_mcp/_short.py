@@ -21,7 +21,6 @@ import trio
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
 from mcp.server.runner import ServerRunner
-from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import (
@@ -38,7 +37,7 @@ from mcp_types.jsonrpc import JSONRPCError, JSONRPCRequest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from carmy_engine import Cause, ToolSpec
+from carmy_engine import ToolSpec
 from carmy_engine.transport import raise_own
 from carmy_http._mounted import Message, Send
 from carmy_http._sse import EVENT_STREAM, HEARTBEAT
@@ -188,8 +187,9 @@ class ShortRoad:
         self._some.set()
         try:
             answer = await _handle(message, context, runner)
-            if exchange.left is Cause.CALLER:  # it has taken it back
-                answer = types.ErrorData(code=REQUEST_CANCELLED, message="Request cancelled")
+            if exchange.is_unanswered:
+                await reply.end()
+                return
             status = 200
             if not isinstance(answer, types.ErrorData):
                 document = result_reply(message.id, answer)
@@ -255,6 +255,14 @@ class _Reply:
             return
         async with self._lock:
             await self._send(_body(b"event: message\ndata: %b\n\n" % document, more=False))
+
+    async def end(self) -> None:
+        """End without an answer: a stream of no events, which is what a request may have instead of a response."""
+        self.over.set()
+        async with self._lock:
+            if not self._streams:
+                await self._send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+            await self._send(_body(b"", more=False))
 
 
 def _body(data: bytes, *, more: bool) -> Message:
