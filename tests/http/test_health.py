@@ -9,6 +9,7 @@ import trio
 
 from carmy_engine.errors import AgentError
 from carmy_http import _health
+from tests.boundary.escapes import ESCAPES, SECRET, made
 from tests.http.tools import echo
 from tests.support.http import serving
 
@@ -51,6 +52,33 @@ async def test_ready_names_what_failed(caplog: pytest.LogCaptureFixture) -> None
     assert answer.headers["retry-after"] == "3"
     assert b"secret" not in answer.body
     assert "a secret" in caplog.text
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+async def test_whatever_a_check_raises_is_its_failure(escape: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A check of either kind may raise anything: it is named as failed, and the other checks and requests are answered."""
+
+    def plain() -> None:
+        raise made(escape)
+
+    async def later() -> None:
+        await trio.lowlevel.checkpoint()
+        raise made(escape)
+
+    checks = {"plain": plain, "later": later, "fine": lambda: True}
+    async with serving(echo, ready_checks=checks) as server:
+        answer = await server.get("/ready")
+        assert {name: check["ok"] for name, check in answer.json["checks"].items()} == {
+            "plain": False,
+            "later": False,
+            "fine": True,
+        }
+        assert SECRET not in answer.body.decode()
+        assert (await server.get("/health")).status == 200
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "the readiness check 'later' failed",
+        "the readiness check 'plain' failed",
+    ]
 
 
 async def test_ready() -> None:

@@ -11,6 +11,7 @@ import trio
 
 from carmy_engine import Engine, ErrorInfo
 from carmy_engine.errors import AgentError
+from carmy_engine.transport import contain
 
 from ._errors import retry_after
 from ._message import JSON_TYPE, NO_STORE, Response
@@ -72,9 +73,9 @@ async def _run(name: str, check: Callable[[], Awaitable[object] | object], outco
             passed = await _call(check)
         except AgentError as error:
             outcomes[name] = _failed(error)
-        except Exception:
+        except BaseException as error:  # noqa: BLE001 - see below
             # The host's own code: whatever goes wrong in it is what the check is there to find out.
-            log.exception("the readiness check %r failed", name)
+            contain(error, log, "the readiness check %r failed", name)
             outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check failed; the log says why"))
         else:
             if passed is False:
