@@ -153,6 +153,11 @@ KILLERS = {
     "an endless chunk extension": Killer(chunked(b"5;" + b"a" * 100_000), (431,)),
     "a bad trailer": Killer(chunked(b"f\r\n" + BODY + b"\r\n0\r\nno trailer\r\n\r\n"), (400,)),
     "a folded trailer": Killer(chunked(b"f\r\n" + BODY + b"\r\n0\r\na: b\r\n c\r\n \x00\r\n\r\n"), (400,)),
+    "a trailer of blanks": Killer(chunked(b"f\r\n" + BODY + b"\r\n0\r\na:" + b" " * 60_000 + b"\x00\r\n\r\n"), (431,)),
+    "a chunk extension of blanks": Killer(chunked(b"f;" + b" " * 32_000 + b"\n\r\n" + BODY + b"\r\n0\r\n\r\n"), (431,)),
+    "a header of blanks": Killer(head(b"x:" + b" " * 16_200 + b"\x00"), (400,)),
+    "a header of blanks and words": Killer(head(b"x: " + b"a " * 16_000, b"connection: close"), (200,)),
+    "a request behind a bare LF": Killer(chunked(b"f\r\n" + BODY + b"\r\n0\r\n\n" + SMUGGLED), (400,)),
     "endless trailers": Killer(chunked(b"f\r\n" + BODY + b"\r\n0\r\n" + b"a: b\r\n" * 20_000), (431,)),
     # Hosts
     "no Host": Killer(head(host=b""), (400,)),

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from carmy_engine import Cause, MemorySink
-from carmy_http import _connection
+from carmy_http import _limits
 from tests.hostile.siege import (
     HEALTH,
     LAST,
@@ -123,7 +123,7 @@ async def test_half_open(name: str) -> None:
 
 async def test_idle_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is kept alive for nothing is closed."""
-    monkeypatch.setattr(_connection, "KEEP_ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr(_limits, "KEEP_ALIVE_SECONDS", 0.3)
     async with besieged(*ALL) as siege:
         assert [answer.status for answer in await siege.exchange(HEALTH)] == [200]
 
@@ -208,7 +208,7 @@ async def test_a_reader_that_stops(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A peer that takes nothing is cut off after the write limit, and its execution does not live on."""
-    monkeypatch.setattr(_connection, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(_limits, "WRITE_SECONDS", 0.3)
     records = MemorySink()
     async with besieged(*ALL, sinks=[records]) as siege, siege.server.client() as client:
         await client.send(STOPPED[name])
@@ -222,7 +222,7 @@ async def test_a_reader_that_stops(
 
 async def test_a_reader_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that reads slowly, but does read, gets its whole answer: the limit is for no progress at all."""
-    monkeypatch.setattr(_connection, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(_limits, "WRITE_SECONDS", 0.3)
     async with besieged(*ALL) as siege, siege.server.client() as client:
         await client.send(call("big", {"connection": "close"}, size=7_000_000))
         heard = b""

@@ -10,7 +10,7 @@ import trio
 
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import tool
-from carmy_http import _connection, _sse
+from carmy_http import _limits, _sse
 from tests.http.tools import big, echo, fail, parts, progress, sleep
 from tests.support.http import JSON, Client, serving
 
@@ -122,7 +122,7 @@ async def test_no_line_separators_in_data() -> None:
 
 async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes nothing for the time limit loses its connection, and its execution is cancelled."""
-    monkeypatch.setattr(_connection, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(_limits, "WRITE_SECONDS", 0.2)
     sent = 0
     started = trio.Event()
 
@@ -146,7 +146,7 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_large_answer_reaches_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit of a write counts from the last progress, so a reader that only is slow gets everything."""
-    monkeypatch.setattr(_connection, "WRITE_SECONDS", 1.0)
+    monkeypatch.setattr(_limits, "WRITE_SECONDS", 1.0)
     async with serving(big) as server, server.client() as client:
         with trio.fail_after(30):
             answer = await client.call("big", arguments={"size": 7_000_000})

@@ -5,7 +5,7 @@
 - `open_http`: a client; an executor.
 
 Inside: `_endpoints` is the table of routes and knows no front end; `_message` is what it shares with one. `_asgi` adapts
-it to ASGI, `_hypercorn` carries that over guarded connections, `_native` speaks HTTP itself, `_server` accepts and drains. `_client` is the other end,
+it to ASGI, `_hypercorn` runs that on hypercorn over a `_guarded_stream`, `_native` speaks HTTP itself (both read with `carmy_wire.http1`), `_server` accepts and drains. `_client` is the other end,
 `_client_decide` its decisions, `_client_exchange` one request over the client's library.
 """
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import Protocol
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -16,9 +14,7 @@ from carmy_engine.transport import contain, raise_single
 from ._endpoints import Endpoints
 from ._errors import error_body, log
 from ._message import JSON_TYPE, NO_STORE, Disconnected, Request, Response, StreamResponse, split_path
-from ._mounted import AsgiApplication, Message, Receive, Scope, Send
-
-__all__ = ["DIRECT", "AsgiApplication", "Direct", "Message", "application", "asgi"]
+from ._mounted import AsgiApplication, Receive, Scope, Send
 
 
 def application(engine: Engine) -> AsgiApplication:
@@ -52,37 +48,10 @@ def asgi(endpoints: Endpoints) -> AsgiApplication:
     return app
 
 
-DIRECT = "carmy_http.direct"
-"""The name in a scope's ``extensions`` under which our own server lends a `Direct`."""
-
-
-class Direct(Protocol):
-    """What our own server offers beyond ``receive`` and ``send``.
-
-    It spares each call a task that waits for the client's end, and an answer of one piece the way through ASGI in two.
-    """
-
-    def whole_body(self) -> bytes | None:
-        """Take the body if all of it is here; None, and nothing taken, otherwise."""
-        ...
-
-    def watch(self) -> trio.CancelScope:
-        """Cancel the connection's scope when the client goes away, at once if it has: without a client it has no purpose."""
-        ...
-
-    def unwatch(self) -> None:
-        """The client's end cancels nothing any more."""
-        ...
-
-    async def respond(self, answer: Response, *, head: bool) -> None:
-        """Send a whole answer, without its body if `head`. It must be the only one, and nothing may have been sent."""
-        ...
-
-
 class AsgiRequest(Request):
     """A request whose body and end come through ``receive``."""
 
-    __slots__ = ("_ended", "_receive", "direct")
+    __slots__ = ("_ended", "_receive")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         path, authority = split_path(scope["path"])  # hypercorn passes a target in absolute form as the path
@@ -100,12 +69,6 @@ class AsgiRequest(Request):
         )
         self._receive = receive
         self._ended = False
-        self.direct: Direct | None = scope.get("extensions", {}).get(DIRECT)
-
-    def body_at_hand(self) -> bytes | None:
-        body = None if self.direct is None else self.direct.whole_body()
-        self._ended = body is not None
-        return body
 
     async def next_chunk(self) -> bytes:
         while not self._ended:
@@ -118,21 +81,8 @@ class AsgiRequest(Request):
                 return chunk
         return b""
 
-    def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
-        return self._watched_by_task() if self.direct is None else _WatchedDirectly(self.direct)
-
-    def watch(self) -> bool:
-        if self.direct is None:
-            return False
-        self.direct.watch()
-        return True
-
-    def unwatch(self) -> None:
-        if self.direct is not None:
-            self.direct.unwatch()
-
     @asynccontextmanager
-    async def _watched_by_task(self) -> AsyncIterator[trio.CancelScope]:
+    async def cancelled_when_gone(self) -> AsyncIterator[trio.CancelScope]:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, nursery.cancel_scope)
@@ -148,23 +98,6 @@ class AsgiRequest(Request):
         scope.cancel()
 
 
-class _WatchedDirectly:
-    """The block of `Request.cancelled_when_gone` without a task, and without a scope of its own."""
-
-    __slots__ = ("_direct",)
-
-    def __init__(self, direct: Direct) -> None:
-        self._direct = direct
-
-    async def __aenter__(self) -> trio.CancelScope:
-        return self._direct.watch()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._direct.unwatch()
-
-
 async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send) -> None:
     request = AsgiRequest(scope, receive)
     try:
@@ -175,9 +108,6 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
     if whole is None:
         return
     head = request.method == "HEAD"
-    if request.direct is not None:
-        await request.direct.respond(whole, head=head)
-        return
     await send({"type": "http.response.start", "status": whole.status, "headers": whole.all_headers()})
     await send({"type": "http.response.body", "body": b"" if head else whole.body})
 

@@ -5,7 +5,7 @@ timer, channel or scope for each request. What a request needs only when it take
 `Keeper`: a task that reads on, which notices the client's end and what is pipelined. On Linux that task sleeps most of the
 time, and the `Pump` serves the requests that come in one piece: see `_native_parked`.
 
-The rules are those of the other front end: heads pass `_framing` first, bodies are read by `_native_body`, every write has
+The rules are those of the other front end: heads and bodies are read by `carmy_wire.http1`, every write has
 a time limit, and a connection's failure is its own.
 """
 
@@ -20,21 +20,19 @@ import socket
 import trio
 
 from carmy_engine.transport import contain
+from carmy_wire.http1 import BodyReader, FramingError, HeadReader
 
-from . import _connection
-from ._connection import MAX_PIPELINED_BYTES
+from . import _limits
 from ._endpoints import Endpoints, route_of
-from ._framing import END_OF_HEAD, FramingError, check_incomplete_head
 from ._message import Answer, Disconnected, Headers, Response
-from ._native_answer import no_room, refusal, stream_head, write_stream
+from ._native_answer import no_room, stream_head, write_stream
 from ._native_around import Surroundings
-from ._native_body import Body
 from ._native_head import Head
 from ._native_keeper import Keeper
 from ._native_request import NativeRequest
 from ._native_socket import READ_BYTES, has_come, linger, send_all
 from ._native_teller import Outlet
-from ._render import whole
+from ._render import refusal, whole
 from ._sse import EventResponse
 
 log = logging.getLogger("carmy.http")
@@ -105,7 +103,7 @@ class NativeConnection:
         self._scope = trio.CancelScope()
         self._end: _End | None = None
         self._buffer = bytearray()
-        self._checked = 0  # of the buffer, by `check_incomplete_head`
+        self._heads = HeadReader()
         self._expecting = False
         self._answering = False
         self._asked_to_continue = True
@@ -216,20 +214,13 @@ class NativeConnection:
         """
         buffer = self._buffer
         while True:
-            while buffer.startswith(b"\r\n"):
-                del buffer[:2]  # RFC 9112, 2.2: some clients send an empty line after a body
-                self._checked = 0
-            end = buffer.find(END_OF_HEAD, max(0, self._checked - len(END_OF_HEAD)))
-            if end >= 0:
-                end += len(END_OF_HEAD)
-                head = self._around.read(bytes(buffer[:end]))
-                del buffer[:end]
+            raw = self._heads.take(buffer)
+            if raw is not None:
+                head = self._around.read(raw)
                 self._answer_begins(head)
-                body = Body(head.length)
+                body = BodyReader(head.length)
                 body.take(buffer)
                 return NativeRequest(head, self, body)
-            check_incomplete_head(buffer, self._checked)
-            self._checked = len(buffer)
             if not self._expecting and buffer.strip(b"\r"):  # empty lines buy no time
                 self._expecting = True
                 self._begin(self._header_seconds)
@@ -242,7 +233,6 @@ class NativeConnection:
         """A head is complete. From here on the endpoints bound the time."""
         self.limit = math.inf
         self._answering = True
-        self._checked = 0
         self._expecting = False
         self._asked_to_continue = not head.expects_continue
 
@@ -250,7 +240,7 @@ class NativeConnection:
         """Another request may follow."""
         self._answering = False
         draining = self._around.is_draining()  # since the answer, which does not say that it is the last one
-        self._begin(_connection.LAST_REQUEST_SECONDS if draining else _connection.KEEP_ALIVE_SECONDS)
+        self._begin(_limits.LAST_REQUEST_SECONDS if draining else _limits.KEEP_ALIVE_SECONDS)
 
     def _begin(self, seconds: float) -> None:
         """Something new begins, and may go on for so long."""
@@ -259,7 +249,7 @@ class NativeConnection:
         if self.still:
             self._keeper.wake(self)
 
-    async def next_chunk(self, body: Body) -> bytes:
+    async def next_chunk(self, body: BodyReader) -> bytes:
         """The next piece of the present request's body; empty at its end.
 
         Raises:
@@ -346,8 +336,8 @@ class NativeConnection:
         self._buffer += data
         if not data:
             self._leave()
-        elif len(self._buffer) > MAX_PIPELINED_BYTES:
-            log.warning("closing a connection: more than %d bytes behind a request", MAX_PIPELINED_BYTES)
+        elif len(self._buffer) > _limits.MAX_PIPELINED_BYTES:
+            log.warning("closing a connection: more than %d bytes behind a request", _limits.MAX_PIPELINED_BYTES)
             self._leave()
 
     def _leave(self) -> None:
@@ -375,4 +365,4 @@ class NativeConnection:
     def drain(self) -> None:
         """The server is going away: close as soon as no answer is owed, and none asked for."""
         if not self._answering and not self._buffer:
-            self._begin(_connection.LAST_REQUEST_SECONDS)
+            self._begin(_limits.LAST_REQUEST_SECONDS)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError
 from carmy_engine.transport import contain
 
 from ._date import http_date
 from ._errors import error_response
-from ._message import Disconnected, Headers, Response, SendChunk, StreamResponse
+from ._message import Disconnected, Response, SendChunk, StreamResponse
 from ._native_head import Head
 from ._render import head_of, whole
 
@@ -58,17 +57,6 @@ async def write_stream(answer: StreamResponse, head: Head, send: SendChunk, *, e
         return whole(complete, with_body=True, ends=ends)
     held = b"" if begun else stream_head(answer, head, ends=ends)
     return held if head.is_old else held + b"0\r\n\r\n"
-
-
-def refusal(status: int, reason: str, extra: Headers) -> bytes:
-    """The answer to what is no request; the connection closes after it.
-
-    Args:
-        status: The status code.
-        reason: What is wrong.
-        extra: More headers.
-    """
-    return whole(error_response(invalid_request(reason), status=status, headers=extra), with_body=True, ends=True)
 
 
 def no_room() -> Response:

@@ -13,10 +13,9 @@ from carmy_engine import Engine
 from carmy_engine.transport import raise_single
 
 from ._endpoints import Endpoints
-from ._framing import check_head
 from ._message import Headers
 from ._native import NativeConnection
-from ._native_head import Head, read_head
+from ._native_head import Head, read_native_head
 from ._native_keeper import Keeper
 from ._native_parked import ParkedConnection
 from ._native_pump import Pump
@@ -61,7 +60,7 @@ class NativeConnector:
         return self._known(raw) if len(raw) <= MAX_KNOWN_HEAD_BYTES else self._read(raw)
 
     def _read(self, raw: bytes) -> Head:
-        head = read_head(check_head(raw))
+        head = read_native_head(raw)
         head.plain = self._endpoints.plain_call(head)
         return head
 

@@ -10,9 +10,9 @@ from typing import Any
 import trio
 
 from carmy_engine.transport import contain
+from carmy_wire.http1 import END_OF_HEAD, FramingError
 
 from ._endpoints import Endpoints
-from ._framing import END_OF_HEAD, FramingError
 from ._message import Headers
 from ._native import NativeConnection
 from ._native_around import Surroundings

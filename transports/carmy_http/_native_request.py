@@ -8,8 +8,9 @@ from typing import Protocol
 
 import trio
 
+from carmy_wire.http1 import BodyReader
+
 from ._message import Request
-from ._native_body import Body
 from ._native_head import Head
 
 
@@ -22,7 +23,7 @@ class Origin(Protocol):
 
     peer: str | None
 
-    async def next_chunk(self, body: Body) -> bytes:
+    async def next_chunk(self, body: BodyReader) -> bytes:
         """See `Request.next_chunk`."""
         ...
 
@@ -66,7 +67,7 @@ class NativeRequest(Request):
 
     __slots__ = ("_body", "_origin", "head")
 
-    def __init__(self, head: Head, origin: Origin, body: Body | bytes) -> None:
+    def __init__(self, head: Head, origin: Origin, body: BodyReader | bytes) -> None:
         # Not through the constructor of the class above: what follows from the headers is known.
         self.method = head.method
         self.path = head.path

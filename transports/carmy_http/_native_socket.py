@@ -7,7 +7,7 @@ import socket
 
 import trio
 
-from . import _connection
+from . import _limits
 
 log = logging.getLogger("carmy.http")
 
@@ -48,10 +48,10 @@ async def send_rest(sock: socket.socket, data: bytes, sent: int) -> bool:
         return False
     view = memoryview(data)[sent:]
     while view:
-        with trio.move_on_after(_connection.WRITE_SECONDS) as limit:
+        with trio.move_on_after(_limits.WRITE_SECONDS) as limit:
             await trio.lowlevel.wait_writable(sock)
         if limit.cancelled_caught:
-            log.info("closing a connection: the client took nothing for %g seconds", _connection.WRITE_SECONDS)
+            log.info("closing a connection: the client took nothing for %g seconds", _limits.WRITE_SECONDS)
             return False
         try:
             view = view[sock.send(view) :]
@@ -68,10 +68,10 @@ async def linger(sock: socket.socket) -> None:
     Raises:
         OSError: The client has reset the connection.
     """
-    with trio.move_on_after(_connection.LINGER_SECONDS):
+    with trio.move_on_after(_limits.LINGER_SECONDS):
         sock.shutdown(socket.SHUT_WR)
         discarded = 0
-        while discarded < _connection.MAX_LINGER_BYTES:
+        while discarded < _limits.MAX_LINGER_BYTES:
             await trio.lowlevel.wait_readable(sock)
             try:
                 data = sock.recv(READ_BYTES)
