@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from ._crash import raise_single
+from ._error_boundary import raise_single
 from ._ids import MAX_REQUEST_ID_BYTES, new_execution_id
 from ._model.cause import Cause
 from ._model.error import ErrorInfo

@@ -11,7 +11,7 @@ import trio
 
 from ._compiled import CompiledTool
 from ._context import AgentContext
-from ._crash import raise_single
+from ._error_boundary import raise_single
 from ._events import ExecutionEvent
 from ._execution import Caller
 from ._finish import Finisher

@@ -14,7 +14,7 @@ import trio
 from ._context import SILENT, AgentContext, Cancellation, Progress
 from ._model.cause import Cause
 from ._result import ExecutionResult
-from ._scope import arm
+from ._scope import arm, is_cancelled
 from ._threads import ThreadRun
 from .abc import Confirm
 
@@ -228,9 +228,15 @@ class Execution(msgspec.Struct, eq=False):
         self.scope.cancel()
         return True
 
+    def is_cut_off(self) -> bool:
+        """True once its scope is cancelled, by itself or from further out. The cause is recorded then."""
+        if self.cancellation.cause is None and self.scope is not None and is_cancelled(self.scope):
+            self.notice_cancel()
+        return self.cancellation.cause is not None
+
     def notice_cancel(self) -> None:
         """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope."""
         if self.cancellation.cause is None:
-            self.gone = self.now() < self.deadline
+            self.gone = self.gone or self.now() < self.deadline
             means = self.caller.gone if self.gone else Cause.DEADLINE
             self.cancellation._set(means if isinstance(means, Cause) else means())  # noqa: SLF001

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Token
 from typing import Any, TypeVar, cast
 
 import trio
 
-from ._scope import arm
+from ._error_boundary import Fault, close
+from ._scope import abandon_nurseries, arm, in_grace, is_cancelled
 
 GRACE_SECONDS = 1.0
 """For cleaning up after a cancel: enough to close a file or roll back a transaction, short enough not to hold a caller."""
@@ -64,17 +66,31 @@ def guide(
         coro: The tool.
         scope: The scope that is cancelled when the tool has to stop; the caller has entered it, and no other one since.
         on_cancel: Called once, when the cancellation is noticed, before the tool's clean-up runs.
+
+    Raises:
+        GeneratorExit: The coroutine that awaits this is being closed, and so has been `coro`.
+        Fault: The tool raised ``GeneratorExit``.
+        BaseException: Anything else that the tool raises.
     """
     task = trio.lowlevel.current_task()
     nurseries = len(task._child_nurseries)  # noqa: SLF001 - as below; the public one makes a list
     farewell: _Farewell | None = None
+    is_closing = False
     try:
         trap = coro.send(None)
         arm(scope)
         while True:
-            message = yield trap
+            try:
+                message = yield trap
+            except GeneratorExit:
+                is_closing = True
+                close(coro)
+                raise
+            except BaseException as refusal:  # noqa: BLE001 - trio's, which does not know what was awaited
+                trap = coro.throw(refusal)
+                continue
             if farewell is None:
-                if not _is_cancelled(scope):
+                if not is_cancelled(scope):
                     trap = coro.send(message)
                     continue
                 on_cancel()
@@ -88,9 +104,17 @@ def guide(
         if farewell is None or farewell.cancelled is None or not _is_ejection(error):
             raise
         raise farewell.cancelled from None
+    except GeneratorExit as error:
+        if is_closing:
+            raise
+        raise Fault(error) from error
     finally:
+        if not is_closing:
+            if len(task._child_nurseries) > nurseries:  # noqa: SLF001
+                abandon_nurseries(task, nurseries)
+            if farewell is not None:
+                farewell.ends()
         farewell = None  # the traceback of its Cancelled refers to this frame
-        coro.close()
 
 
 class _Farewell:
@@ -110,11 +134,12 @@ class _Farewell:
         self._told = False
         self._sheltered = False
         self._swallowed = 0
+        self._grace: Token[bool] | None = None
 
     def before(self, message: Any) -> Any:
         """What to resume the tool with, which trio wants to resume with `message`."""
         delivered = getattr(message, "error", None)
-        if not isinstance(delivered, trio.Cancelled) or not _is_cancelled(self._scope):
+        if not isinstance(delivered, trio.Cancelled) or not is_cancelled(self._scope):
             self._open = len(self._task.child_nurseries)
             return message
         self.cancelled = delivered
@@ -143,7 +168,13 @@ class _Farewell:
             and not _is_inside_cancelled(self._task, self._scope)
         ):
             self._sheltered = True
+            self._grace = in_grace.set(True)
             _shelter(self._scope)
+
+    def ends(self) -> None:
+        """The tool has ended."""
+        if self._grace is not None:
+            in_grace.reset(self._grace)
 
 
 # trio has no public way to ask whether a cancel from further out has reached a scope, nor to let code inside a cancelled
@@ -157,11 +188,6 @@ def _is_ejection(error: BaseException) -> bool:
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_is_ejection, group.exceptions))
     return isinstance(error, Ejected | trio.Cancelled)
-
-
-def _is_cancelled(scope: trio.CancelScope) -> bool:
-    status = scope._cancel_status  # noqa: SLF001
-    return status is not None and status.effectively_cancelled
 
 
 def _is_inside_cancelled(task: trio.lowlevel.Task, scope: trio.CancelScope) -> bool:

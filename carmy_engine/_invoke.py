@@ -1,4 +1,4 @@
-"""Run one tool under its scope. The only place that catches whatever a tool may raise."""
+"""Run one tool under its scope, and turn whatever it raises into the ending of its call."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import trio
 
 from ._compiled import CompiledTool
-from ._crash import as_agent_error, leaves, sendable
+from ._error_boundary import as_agent_error, declared_error, is_cancel, is_ctrl_c, json_safe, log_fault
 from ._execution import Execution
 from ._grace import guide
 from ._model.cause import Cause
+from ._scope import is_task_cancelled
 from ._threads import Threads
 from .errors import AgentError
 
@@ -44,8 +44,11 @@ class Invoker:
         self.expose = expose_errors
         """Tell callers type and message of unexpected exceptions (development)."""
 
-    async def invoke(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Ending:
+    async def invoke(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Ending | None:
         """Run the tool and render its output. The caller has entered `execution.scope`.
+
+        Returns:
+            The ending; None if the tool was cut off and answered with an exception that means nothing else.
 
         Raises:
             trio.Cancelled: The scope, or one further out, was cancelled and the tool gave in. `execution` holds the
@@ -65,23 +68,57 @@ class Invoker:
                 value = await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
             else:
                 value = await self._in_thread(tool, arguments, execution)
-            data = tool.render(value)
-            if execution.returned is not None:
-                execution.returned(value)
-            return Ending(data)
         except GeneratorExit:
-            raise  # this coroutine is being thrown away; nothing may be awaited or returned
-        except trio.Cancelled:
+            raise  # our own coroutine is being closed: `guide` lets no other out
+        except BaseException as error:  # noqa: BLE001 - the boundary round the tool
+            return self._failed(tool, execution, error)
+        try:
+            data = tool.render(value)
+        except BaseException as error:  # noqa: BLE001 - the boundary round serialisers and properties
+            return self._unfit(tool, execution, error)
+        if execution.returned is not None:
+            execution.returned(value)
+        return Ending(data)
+
+    def _failed(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending | None:
+        """What it means that the tool raised this. None if it was cut off and declares no error of its own.
+
+        Raises:
+            trio.Cancelled: It is a cancel of the execution's scope.
+            KeyboardInterrupt: It is a Ctrl-C.
+        """
+        is_cut_off = execution.is_cut_off()
+        if is_ctrl_c(error):
+            raise error
+        if is_cancel(error) and (is_cut_off or is_task_cancelled()):
             execution.notice_cancel()
-            raise
-        except AgentError as error:
-            return Ending(error=sendable(error), exception=error)
-        except BaseException as error:  # the boundary round the tool; SystemExit and the like end this call only
-            if not any(True for _ in leaves(error)):
-                execution.notice_cancel()
-                raise  # a group of nothing but Cancelled
-            told, origin = as_agent_error(error, f"the tool {tool.spec.name}", expose=self.expose)
-            return Ending(error=sendable(told), exception=origin, crashed=told is not origin)
+            raise error
+        declared = declared_error(error)
+        if declared is not None and not (is_cut_off and declared.code == "CANCELLED"):
+            return Ending(error=json_safe(declared), exception=declared)
+        if is_cut_off:
+            if declared is None:
+                log_fault(f"the tool {tool.spec.name}, while it was being cut off,", error)
+            return None
+        told, origin = as_agent_error(error, f"the tool {tool.spec.name}", expose=self.expose)
+        return Ending(error=told, exception=origin, crashed=True)
+
+    def _unfit(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending:
+        """What it means that an output could not be written.
+
+        Raises:
+            KeyboardInterrupt: It is a Ctrl-C.
+        """
+        if is_ctrl_c(error):
+            raise error
+        declared = declared_error(error)
+        if declared is None:
+            told, origin = as_agent_error(error, f"writing the output of the tool {tool.spec.name}", expose=self.expose)
+            return Ending(error=told, exception=origin, crashed=True)
+        cause = declared.__cause__
+        error_id = log_fault(f"the output of the tool {tool.spec.name} ({declared.code}: {declared.message})", cause)
+        info = msgspec.structs.replace(declared.info, details={**(declared.details or {}), "error_id": error_id})
+        return Ending(error=json_safe(AgentError.of(info)), exception=declared if cause is None else cause)
 
     def _in_thread(
         self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution

@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 from pydantic_core import (
     CoreConfig,
+    PydanticSerializationError,
     SchemaSerializer,
     SchemaValidator,
     ValidationError,
 )
 
 from . import codec
+from ._error_boundary import Fault, call_foreign
 from ._schema.core_schema import Node, Types, types_of, whole
 from ._schema.json_form import first_infinite, first_without_form, jsonable
 from ._schema.json_schema import output_schema
@@ -178,21 +180,27 @@ class _Renderer:
         if problems:
             raise invalid_output(problems)
         converted = self._convert.converted(value)
-        cause: Exception | None = None
         try:
             data = self._to_json(converted, by_alias=True, warnings="error")
-        except Exception as problem:  # noqa: BLE001 - see `make_serializer`
-            data, cause = None, problem
+        except Exception:  # noqa: BLE001 - see `make_serializer`
+            data = None
         if data is None:
             problems = self._checked(converted)
             if problems:
                 raise invalid_output(problems)
-            found = first_without_form(converted)
-            if found is None:
-                # Nothing is wrong with the data, so code of the tool's author failed: keep what it raised.
-                raise invalid_output([_problem("", "has no JSON form")]) from cause
-            raise invalid_output([_problem(*found)])
+            found = first_without_form(converted) or ("", "has no JSON form")
+            raise invalid_output([_problem(*found)]) from self._failure(converted)
         return self._proved(converted, data)
+
+    def _failure(self, value: Any) -> BaseException | None:
+        """What code of the tool's author raises when `value` is written, None if it raises nothing. `to_json` keeps only its text."""
+        try:
+            call_foreign(self._serializer.to_python, value, mode="json", by_alias=True, warnings="none")
+        except AgentError as error:
+            return error
+        except Fault as fault:
+            return fault.origin.__cause__ if isinstance(fault.origin, PydanticSerializationError) else fault.origin
+        return None
 
 
 class _Validator:

@@ -16,7 +16,7 @@ import trio
 from ._arguments import encode_arguments
 from ._cause import cancelled_error
 from ._context import AgentContext
-from ._crash import as_agent_error, sendable
+from ._error_boundary import as_agent_error, call_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from ._execution import Caller, Execution, Listener
 from ._finish import Finisher
 from ._idempotency import may_join
@@ -101,15 +101,18 @@ class Pipeline:
             found = self.registry.find(request.tool, caller.only, caller.context)
             context = caller.context if caller.confirm is None else _as_confirmed(execution, found)
             for policy in found.policies:
-                policy.check(context, found.spec)
+                call_foreign(policy.check, context, found.spec)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
             if request.on_running != "refuse":
                 execution.may_join = may_join(request.on_running)
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             if unreadable is not None:
                 raise unreadable
-            raw = _json_arguments(request)
-            arguments = found.tool.parse(raw)
+            try:
+                raw = _json_arguments(request)
+                arguments = found.tool.parse(raw)
+            except BaseException as error:  # noqa: BLE001 - the boundary round validators, default factories and properties
+                raise_foreign(error)
             if execution.granted is not None and not self.inflight.closing:
                 await _confirm(execution, found, raw)
             # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
@@ -125,14 +128,15 @@ class Pipeline:
             execution.begins(now)
         except AgentError as refusal:
             return self.finisher.finish(
-                execution, None if found is None else found.spec, Ending(error=sendable(refusal), exception=refusal)
+                execution, None if found is None else found.spec, Ending(error=json_safe(refusal), exception=refusal)
             )
-        except Exception as error:  # noqa: BLE001 - the boundary round the host's policies and the tool's own validators
+        except Exception as error:  # noqa: BLE001 - a fault of a policy or a validator, or a mistake of ours
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
             return self.finisher.finish(
                 execution, None if found is None else found.spec, Ending(error=told, exception=origin)
             )
-        except (trio.Cancelled, BaseExceptionGroup):  # a group of them, where a person is asked in a nursery
+        except (trio.Cancelled, BaseExceptionGroup, KeyboardInterrupt):
+            # The caller's cancel, in a group where a person is asked in a nursery; or a Ctrl-C.
             self._finish_cut_off(execution, found)
             raise
         try:
@@ -166,19 +170,16 @@ class Pipeline:
                     ending = Ending(error=refusal, exception=refusal)
                 finally:
                     execution.ended = True
-        except (trio.Cancelled, BaseExceptionGroup):
-            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `_grace.guide`).
-            ending = self._cut_off(execution, found)
-            if execution.gone:
+        except GeneratorExit:
+            raise  # this coroutine is being closed; nothing may be awaited or returned
+        except BaseException as error:
+            if isinstance(error, RuntimeError) and isinstance(error.__context__, GeneratorExit):
+                raise  # likewise, with a scope of another task in between
+            ending = self._escaped(error, found, execution)
+            if execution.gone and (is_cancel(error) or is_ctrl_c(error)):
                 ending = await self._settle(found, identity if reserved else None, execution, ending)
                 self.finisher.finish(execution, found.spec, ending)
                 raise
-        except RuntimeError as error:
-            if isinstance(error.__context__, GeneratorExit):
-                raise  # this coroutine is being thrown away; nothing may be awaited or returned
-            # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
-            told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
-            ending = Ending(error=told, exception=origin, crashed=True, cause=execution.cancellation.cause)
         if isinstance(ending, Outcome):
             return self.finisher.replay(execution, found.spec, ending)
         if ending is None:
@@ -190,7 +191,19 @@ class Pipeline:
             await trio.lowlevel.checkpoint_if_cancelled()  # the tool held the caller's cancel back
         return result
 
-    async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending:
+    def _escaped(self, error: BaseException, found: Registered, execution: Execution) -> Ending:
+        """The ending of an execution that an exception ended."""
+        if is_ctrl_c(error):
+            execution.gone = True
+            return self._cut_off(execution, found)
+        if is_cancel(error):
+            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `_grace.guide`).
+            return self._cut_off(execution, found)
+        # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
+        told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
+        return Ending(error=told, exception=origin, crashed=True, cause=execution.cancellation.cause)
+
+    async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending | None:
         """The turn, if the tool has one, and the tool. An abandoned thread keeps the turn until it ends."""
         turn = found.turn
         if turn is not None and not turn.take_at_once():

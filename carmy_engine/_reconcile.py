@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
-import trio
 
 from ._compiled import CompiledTool
 from ._context import SILENT, AgentContext
+from ._error_boundary import Fault, ask_foreign, call_foreign, json_safe, log_fault
 from ._model.reservation import Reservation
 from ._model.result import Outcome
-from ._settlement import Completed, Failed, NotStarted, Reconcile, Unknown
+from ._settlement import Completed, Failed, NotStarted, Unknown
 from .errors import AgentError
-
-log = logging.getLogger("carmy.engine")
 
 RECONCILE_SECONDS = 10.0
 """For one answer. The call's own deadline counts as well."""
@@ -39,29 +35,33 @@ async def ask(tool: CompiledTool, context: AgentContext, arguments: bytes, entry
     assert tool.reconcile is not None
     about = msgspec.structs.replace(context, execution_id=entry.execution_id, progress=SILENT)
     try:
-        with trio.move_on_after(RECONCILE_SECONDS):
-            return await _answer(tool, tool.reconcile, about, arguments, entry)
-        log.error("reconcile of %s took over %g s for %s", entry.tool, RECONCILE_SECONDS, entry.execution_id)
-    except Exception:  # a guard round the application's function
-        log.exception("reconcile of %s failed for %s", entry.tool, entry.execution_id)
+        settlement: object = await ask_foreign(RECONCILE_SECONDS, tool.reconcile, about, msgspec.json.decode(arguments))
+        return _outcome(tool, settlement, entry)
+    except (AgentError, Fault) as error:
+        log_fault(f"reconcile of {entry.tool}, asked about {entry.execution_id},", error)
     return False
 
 
-async def _answer(
-    tool: CompiledTool, reconcile: Reconcile, context: AgentContext, arguments: bytes, entry: Reservation
-) -> Outcome | bool:
-    settlement: object = await reconcile(context, msgspec.json.decode(arguments))
+def _outcome(tool: CompiledTool, settlement: object, entry: Reservation) -> Outcome | bool:
+    """What a settlement means.
+
+    Raises:
+        AgentError: The value does not fit the tool's output.
+        Fault: It is no settlement.
+    """
     match settlement:
         case Completed(value):
-            return Outcome(execution_id=entry.execution_id, data_json=tool.render(value))
+            return Outcome(execution_id=entry.execution_id, data_json=call_foreign(tool.render, value))
         case Failed(AgentError() as error):
-            return Outcome(execution_id=entry.execution_id, error=error.info)
+            return Outcome(execution_id=entry.execution_id, error=json_safe(error).info)
         case NotStarted():
             return True
         case Unknown():
             return False
         case _:
-            raise TypeError(
-                f"reconcile answered with {type(settlement).__name__}; it may be Completed(value), Failed(AgentError(...)), NotStarted()"
-                " or Unknown()"
+            raise Fault(
+                TypeError(
+                    f"reconcile answered with {type(settlement).__name__}; it may be Completed(value), Failed(AgentError(...)),"
+                    " NotStarted() or Unknown()"
+                )
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -12,6 +12,7 @@ import trio
 
 from ._compiled import CompiledTool
 from ._context import AgentContext
+from ._error_boundary import Fault, await_foreign, call_foreign, log_fault
 from ._execution import Execution
 from ._fingerprint import fingerprint
 from ._grace import grace
@@ -94,7 +95,7 @@ class Reservations:
         if not self._never_waits:
             execution.arm()
         try:
-            existing = await self._store.reserve(reservation)
+            existing = await await_foreign(call_foreign(self._store.reserve, reservation))
             if existing is not None and is_in_doubt(existing, mine):
                 existing = await self._take_over(existing, reservation, execution, tool, arguments)
             if execution.may_join and existing is not None and existing.fingerprint == mine:
@@ -107,20 +108,21 @@ class Reservations:
                     await self._give_back(identity, execution)
             self._joins.ended(execution.id)  # somebody may have met that entry
             raise
-        except StoreFull:
-            raise AgentError.standard(
-                "IDEMPOTENCY_CAPACITY",
-                "the store of request_ids is full, and what it holds may not be forgotten",
-                suggested_action="Call without a request_id if the call need not be safe to retry.",
-            ) from None
-        except Exception as error:  # a guard round the host's store
-            log.exception("the idempotency store could not reserve a request_id")
+        except (AgentError, Fault) as error:
+            failure = _origin(error)
+            if isinstance(failure, StoreFull):
+                raise AgentError.standard(
+                    "IDEMPOTENCY_CAPACITY",
+                    "the store of request_ids is full, and what it holds may not be forgotten",
+                    suggested_action="Call without a request_id if the call need not be safe to retry.",
+                ) from None
+            log_fault("reserving a request_id in the idempotency store", failure)
             raise AgentError.standard(
                 "STORE_ERROR",
-                f"the idempotency store failed{_in_brackets(error)}; the tool was not run",
+                f"the idempotency store failed{_in_brackets(failure)}; the tool was not run",
                 retry_after=1,
-                details={"ran": False, **_reason(error)},
-            ) from error
+                details={"ran": False, **_reason(failure)},
+            ) from failure
         return None if existing is None else judge(existing, mine)
 
     async def unsettled(self) -> list[Reservation]:
@@ -132,16 +134,16 @@ class Reservations:
         entries = getattr(self._store, "entries", None)
         if entries is None:
             return []
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             with trio.move_on_after(STORE_SECONDS):
                 found: list[Reservation] = []
                 for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
-                    found += await entries(state=state, limit=MAX_LISTED)
+                    found += await await_foreign(call_foreign(entries, state=state, limit=MAX_LISTED))
                 return found
-        except Exception as error:  # a guard round the host's store
-            log.exception("the idempotency store could not list what is in doubt")
-            failure = error
+        except (AgentError, Fault) as error:
+            failure = _origin(error)
+            log_fault("listing what is in doubt in the idempotency store", failure)
         raise AgentError.standard(
             "STORE_ERROR",
             f"the idempotency store could not list what is in doubt{_in_brackets(failure)}",
@@ -154,7 +156,7 @@ class Reservations:
     ) -> Reservation | None:
         """After a wait for another attempt: a run of our own would begin now."""
         now = msgspec.structs.replace(reservation, started_at=time.time())
-        existing = await self._store.reserve(now)
+        existing = await await_foreign(call_foreign(self._store.reserve, now))
         if existing is not None and is_in_doubt(existing, now.fingerprint):
             existing = await self._take_over(existing, now, execution, tool, arguments)
         return existing
@@ -165,10 +167,10 @@ class Reservations:
         """Settle an entry in doubt, if that can be done, and reserve once more."""
         if tool.spec.is_repeatable:
             # It would have freed its id when it was cut off, but a process that dies cannot.
-            await self._store.release(entry.identity, entry.execution_id)
+            await await_foreign(call_foreign(self._store.release, entry.identity, entry.execution_id))
         elif tool.reconcile is not None:
             await self._reconcile(entry, execution, tool, arguments)
-        return await self._store.reserve(new)
+        return await await_foreign(call_foreign(self._store.reserve, new))
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
@@ -177,18 +179,20 @@ class Reservations:
         if answer is False:
             return
         if isinstance(answer, Outcome):
-            settled = await self._store.complete(entry.identity, entry.execution_id, answer, time.time())
+            settled = await await_foreign(
+                call_foreign(self._store.complete, entry.identity, entry.execution_id, answer, time.time())
+            )
         else:
-            settled = await self._store.release(entry.identity, entry.execution_id)
+            settled = await await_foreign(call_foreign(self._store.release, entry.identity, entry.execution_id))
         if settled:
             self._sinks.record(_settled(entry, execution, tool.spec, answer if isinstance(answer, Outcome) else None))
 
     async def _give_back(self, identity: Identity, execution: Execution) -> None:
         """Release what was reserved if it was; nothing has run."""
         try:
-            await self._store.release(identity, execution.id)
-        except Exception:  # a guard round the host's store
-            log.exception("the idempotency store could not release what %s may have reserved", execution.id)
+            await await_foreign(call_foreign(self._store.release, identity, execution.id))
+        except (AgentError, Fault) as error:
+            log_fault(f"releasing in the idempotency store what {execution.id} may have reserved", _origin(error))
 
     async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
         """Leave under the identity what this ending leaves; see `_idempotency.leaves`.
@@ -209,24 +213,24 @@ class Reservations:
                 crashed=ending.crashed,
                 gone=execution.gone,
             )
-        step: Awaitable[bool]
+        step: Callable[[], Awaitable[bool]]
         if left is Leaves.ANSWER:
             outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)
-            step = self._store.complete(identity, execution.id, outcome, time.time())
+            step = partial(self._store.complete, identity, execution.id, outcome, time.time())
         elif left is Leaves.DOUBT:
-            step = self._store.interrupt(identity, execution.id, ending.cause, time.time())
+            step = partial(self._store.interrupt, identity, execution.id, ending.cause, time.time())
         else:
-            step = self._store.release(identity, execution.id)
-        failure: Exception | None = None
+            step = partial(self._store.release, identity, execution.id)
+        failure: BaseException | None = None
         try:
             if self._never_waits:
-                await step
+                await await_foreign(call_foreign(step))
                 return ending
             with grace(STORE_SECONDS) as limit:
-                await step
-        except Exception as error:  # a guard round the host's store
-            log.exception("the idempotency store could not record the end of %s (%s)", execution.id, left.value)
-            failure = error
+                await await_foreign(call_foreign(step))
+        except (AgentError, Fault) as error:
+            failure = _origin(error)
+            log_fault(f"recording the end of {execution.id} ({left.value}) in the idempotency store", failure)
         else:
             if not limit.cancelled_caught:
                 return ending
@@ -235,7 +239,7 @@ class Reservations:
             self._joins.ended(execution.id)
         return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending, failure)
 
-    def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: Exception | None) -> Ending:
+    def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: BaseException | None) -> Ending:
         """The tool ran, and nobody will be able to replay what it answered: say so, and give the answer now."""
         details: dict[str, object] = {"ran": True, **_reason(failure)}
         if ending.error is not None:
@@ -253,12 +257,16 @@ class Reservations:
         return Ending(error=told, exception=ending.exception)
 
 
-def _reason(failure: Exception | None) -> dict[str, str]:
+def _origin(error: AgentError | Fault) -> BaseException:
+    return error.origin if isinstance(error, Fault) else error
+
+
+def _reason(failure: BaseException | None) -> dict[str, str]:
     """What callers are told of the store's trouble: one word, if it has one. Its text may name places of this machine."""
     return {"reason": failure.reason} if isinstance(failure, StoreError) else {}
 
 
-def _in_brackets(failure: Exception | None) -> str:
+def _in_brackets(failure: BaseException | None) -> str:
     return f" ({failure.reason})" if isinstance(failure, StoreError) else ""
 
 

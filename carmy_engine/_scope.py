@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextvars import ContextVar
 from types import TracebackType
 
 import trio
@@ -86,3 +87,29 @@ class QuickScope:
 def arm(scope: trio.CancelScope) -> None:
     """Let the deadline of a scope count. To be called before whatever may wait; once is enough, and more do no harm."""
     scope.deadline = scope.deadline  # setting it is what makes trio take note
+
+
+def is_cancelled(scope: trio.CancelScope) -> bool:
+    """Whether a scope that has been entered is cancelled, by itself or from further out. trio has no public way to ask that."""
+    status = scope._cancel_status  # noqa: SLF001 - see above
+    return status is not None and status.effectively_cancelled
+
+
+def abandon_nurseries(task: trio.lowlevel.Task, keep: int) -> None:
+    """Give up the nurseries that a task has left open, but for the first ones; what runs in them is cancelled.
+
+    trio does the same when the task ends, and replaces what the task returns or raises by an error.
+    """
+    for nursery in task.child_nurseries[keep:]:
+        nursery.cancel_scope.cancel()
+        nursery._closed = True  # noqa: SLF001
+    del task._child_nurseries[keep:]  # noqa: SLF001
+
+
+in_grace: ContextVar[bool] = ContextVar("carmy_in_grace", default=False)
+"""The task runs the clean-up of a tool that was cancelled. Its scope counts as not cancelled meanwhile (`_grace.guide`)."""
+
+
+def is_task_cancelled() -> bool:
+    """Whether a scope of this task is cancelled, so that a ``Cancelled`` in it may be the one of that scope."""
+    return trio.current_effective_deadline() == -math.inf or in_grace.get()

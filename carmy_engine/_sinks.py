@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 
+from ._error_boundary import Fault, call_foreign, log_fault
 from ._model.record import ExecutionRecord
 from .abc import Sink
-
-log = logging.getLogger("carmy.engine")
+from .errors import AgentError
 
 MEMORY_RECORDS = 1000
 """Records that the memory sink keeps; older ones are dropped."""
@@ -49,7 +48,7 @@ class Sinks:
         """Pass a record to every sink."""
         for sink in self._sinks:
             try:
-                sink.record(record)
-            except Exception:  # a guard round the host's code: a committed effect must still be answered
+                call_foreign(sink.record, record)
+            except (AgentError, Fault) as error:  # a committed effect must still be answered
                 self.failures += 1
-                log.exception("a sink failed to take the record of %s", record.execution_id)
+                log_fault(f"the sink {type(sink).__name__}, given the record of {record.execution_id},", error)

@@ -13,7 +13,7 @@ import pydantic_core
 import trio
 
 from ._context import Progress
-from ._crash import raise_single
+from ._error_boundary import raise_single
 from ._events import (
     ExecutionCompleted,
     ExecutionEvent,

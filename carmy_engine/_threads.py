@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from ._error_boundary import raise_foreign
 from .errors import AgentError
 
 MAX_THREADS = 64
@@ -63,7 +64,7 @@ class ThreadRun:
         try:
             self._on_start()
             self.value = self._function()
-        except BaseException as error:  # noqa: BLE001 - carried over to the task that waits, which sorts it out
+        except BaseException as error:  # noqa: BLE001 - carried over to `run`
             self.error = error
         finally:
             self.finished = True
@@ -117,7 +118,7 @@ class Threads:
         return ThreadRun(self, function, on_start)
 
     async def run(self, run: ThreadRun) -> Any:
-        """Run it in a thread; return what the function returns, or raise what it raises.
+        """Run it in a thread; return what the function returns, or raise what `raise_foreign` makes of what it raises.
 
         If cancelled before the function began, it never runs. If cancelled later, the thread is abandoned: it runs on, keeps
         its slot, and counts as stuck until it ends. A function that has ended by then is not abandoned: its outcome
@@ -131,5 +132,5 @@ class Threads:
                 run.give_up()
                 raise
         if run.error is not None:
-            raise run.error
+            raise_foreign(run.error, awaits=True)
         return run.value

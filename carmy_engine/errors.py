@@ -16,11 +16,14 @@ A tool raises `AgentError`; the engine returns it inside an `ExecutionResult`. T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from ._model.error import ErrorCategory, ErrorInfo
-from ._model.text import sendable_text
+from msgspec import structs
+
+from ._model.error import MAX_CODE_CHARS, MAX_RETRY_AFTER_SECONDS, ErrorCategory, ErrorInfo
+from ._model.text import bounded_text
 
 
 class CodeInfo(NamedTuple):
@@ -83,14 +86,17 @@ class AgentError(Exception):
     Raise it in a tool to answer with a code, a message and details of your own: they pass to the caller as they are.
 
     Args:
-        code: Stable, upper case; what programs act on.
-        message: For people and models.
+        code: Stable, upper case; what programs act on. 128 characters at most.
+        message: For people and models. Cut after 16,384 characters.
         category: Whose fault it was. Optional for the engine's own codes, which have theirs.
         recoverable: The caller can repair the call and try again.
         retryable: The same call may succeed later. Implies `recoverable`, and frees the request_id.
-        retry_after: Seconds to wait before trying again.
-        suggested_action: One sentence on what to do.
-        details: Machine-readable particulars, JSON-shaped.
+        retry_after: Seconds to wait before trying again; finite, not negative. More than 30 days count as 30 days.
+        suggested_action: One sentence on what to do. Cut as the message is.
+        details: Machine-readable particulars, JSON-shaped. Left out of the answer over 256 KiB.
+
+    Raises:
+        ValueError: `code` is empty or too long, `category` is unknown, or `retry_after` is not a finite number >= 0.
     """
 
     def __init__(
@@ -107,29 +113,31 @@ class AgentError(Exception):
     ) -> None:
         super().__init__(code, message)
         self.info = ErrorInfo(
-            code=code,
-            message=sendable_text(message),
+            code=_checked_code(code),
+            message=bounded_text(message),
             category=ErrorCategory(category),
-            recoverable=recoverable or retryable,
-            retryable=retryable,
-            retry_after=retry_after,
-            suggested_action=None if suggested_action is None else sendable_text(suggested_action),
+            recoverable=bool(recoverable or retryable),
+            retryable=bool(retryable),
+            retry_after=None if retry_after is None else _checked_seconds(retry_after),
+            suggested_action=None if suggested_action is None else bounded_text(suggested_action),
             details=details,
         )
 
     @classmethod
     def of(cls, info: ErrorInfo) -> AgentError:
-        """The exception for an error that is already data."""
-        return cls(
-            info.code,
-            info.message,
-            info.category,
-            recoverable=info.recoverable,
-            retryable=info.retryable,
-            retry_after=info.retry_after,
-            suggested_action=info.suggested_action,
-            details=info.details,
+        """The exception for an error that is already data, from a store or another executor: bounded, never refused."""
+        seconds = info.retry_after
+        if seconds is not None:
+            seconds = min(seconds, MAX_RETRY_AFTER_SECONDS) if seconds >= 0 else None
+        made = cls.__new__(cls)
+        Exception.__init__(made, info.code, info.message)
+        made.info = structs.replace(
+            info,
+            message=bounded_text(info.message),
+            retry_after=seconds,
+            suggested_action=None if info.suggested_action is None else bounded_text(info.suggested_action),
         )
+        return made
 
     @classmethod
     def standard(
@@ -199,6 +207,18 @@ class AgentError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (AgentError.of, (self.info,))
+
+
+def _checked_code(code: object) -> str:
+    if not isinstance(code, str) or not 0 < len(code) <= MAX_CODE_CHARS:
+        raise ValueError(f"the code of an AgentError has 1 to {MAX_CODE_CHARS} characters")
+    return code
+
+
+def _checked_seconds(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ValueError(f"retry_after is a finite number of seconds, at least 0, not {seconds!r:.40}")
+    return min(seconds, MAX_RETRY_AFTER_SECONDS)
 
 
 class CarmyError(Exception):

@@ -2,7 +2,9 @@
 
 What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
 
-- Both sides: `raise_single` and `leaves` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
+- Both sides: `raise_single` and `flatten_exceptions` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
+- Code that is not ours, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError`, `Fault`, or
+  what has to go on; `log_fault`.
 - Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries round one call, one connection and one task, and `QuickScope` for what
   cancels a call, `EventBuffer` for events that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
   `hard_limit`, `stop_limit`, `end_at_once` and `kill_descendants` for processes that end, `RateLimitedLogger` for lines that a
@@ -16,8 +18,19 @@ from __future__ import annotations
 
 from ._address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._arguments import encode_arguments
-from ._crash import as_agent_error, leaves, raise_single, reason_of
-from ._escape import contain, raise_own
+from ._error_boundary import (
+    Fault,
+    as_agent_error,
+    ask_foreign,
+    await_foreign,
+    call_foreign,
+    contain,
+    flatten_exceptions,
+    log_fault,
+    raise_own,
+    raise_single,
+    reason_of,
+)
 from ._fingerprint import fingerprint
 from ._idempotency import may_join
 from ._ids import new_execution_id
@@ -37,6 +50,7 @@ __all__ = [
     "DEFAULT_MAX_OUTPUT_BYTES",
     "Address",
     "EventBuffer",
+    "Fault",
     "InheritedAddress",
     "OnRunning",
     "QuickScope",
@@ -44,16 +58,20 @@ __all__ = [
     "TcpAddress",
     "UnixAddress",
     "as_agent_error",
+    "ask_foreign",
+    "await_foreign",
+    "call_foreign",
     "contain",
     "encode_arguments",
     "end_at_once",
     "fingerprint",
     "first_infinite",
+    "flatten_exceptions",
     "hard_limit",
     "invalid_arguments",
     "invalid_output",
     "kill_descendants",
-    "leaves",
+    "log_fault",
     "may_hide_infinite",
     "may_join",
     "new_execution_id",

@@ -8,6 +8,15 @@ from typing import Any
 
 import msgspec
 
+MAX_DETAILS_BYTES = 256 * 1024
+"""Of the details of one error, as JSON. They name what is wrong; a result belongs in the output, which has its own limit."""
+
+MAX_CODE_CHARS = 128
+"""Of a code. Programs compare it, and it stands in every record; tools' names have the same limit."""
+
+MAX_RETRY_AFTER_SECONDS = 30 * 86_400
+"""Thirty days. A longer wait outlives any caller, and every program that reads it can still count in it."""
+
 
 class ErrorCategory(enum.StrEnum):
     """Whose fault it was, and so what a caller can do about it."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import trio
 
-from .._crash import leaves
+from .._error_boundary import flatten_exceptions
 from ..errors import CarmyError
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ def run_loop(main: Callable[[], Awaitable[T]]) -> T:
     try:
         return trio.run(main)
     except BaseExceptionGroup as group:
-        found = list(leaves(group))
+        found = list(flatten_exceptions(group))
         for leaf in found:
             if isinstance(leaf, KeyboardInterrupt):
                 raise leaf from None

@@ -58,6 +58,42 @@ ESCAPES: Mapping[str, Callable[[], BaseException]] = {
 }
 
 
+class OwnBase(BaseException):
+    """Not an `Exception`."""
+
+
+class Unspeakable(Exception):
+    """Raises no mere `Exception`, wherever formatting a traceback touches it."""
+
+    def __str__(self) -> str:
+        raise SystemExit(SECRET)
+
+    def __repr__(self) -> str:
+        raise GeneratorExit
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]  # in the place of an attribute
+        raise OwnBase(SECRET)
+
+
+def _deep(error: BaseException) -> BaseException:
+    for _ in range(2000):
+        error = _group(error)
+    return error
+
+
+RARE_ESCAPES: Mapping[str, Callable[[], BaseException]] = {
+    "OwnBase": OwnBase,
+    "Unspeakable": Unspeakable,
+    "StopAsyncIteration": StopAsyncIteration,
+    "RecursionError": RecursionError,
+    "deep": lambda: _deep(LookupError(SECRET)),
+    "deep_Cancelled": lambda: _deep(foreign()),
+    "group_of_Unspeakable": lambda: _group(Unspeakable(), SystemExit(SECRET)),
+}
+"""More of them, for what every transport shares."""
+
+
 def made(name: str) -> BaseException:
     """The exception of this name."""
-    return ESCAPES[name]()
+    return {**ESCAPES, **RARE_ESCAPES}[name]()

@@ -9,7 +9,7 @@ import trio
 
 from carmy_engine import grace
 from carmy_engine._grace import GRACE_SECONDS
-from tests.engine.kit import bench, read, told
+from tests.engine.kit import bench, code, read, told
 
 
 async def _sleep():
@@ -293,8 +293,8 @@ async def test_the_callers_own_cancel_gets_the_grace_too(autojump_clock):
     assert done == [True, True]
 
 
-async def test_a_failing_clean_up_is_told(autojump_clock):
-    """An error in clean-up is the tool's end: it is answered as a crash, not hidden behind the cancel."""
+async def test_a_failing_clean_up_ends_as_the_cancel(autojump_clock, caplog):
+    """An exception that a tool raises while it is cut off changes neither status nor cause; the log has it."""
 
     @read
     async def broken() -> None:
@@ -304,7 +304,10 @@ async def test_a_failing_clean_up_is_told(autojump_clock):
             raise ValueError("in clean-up")
 
     async with bench(broken) as b:
-        assert await b.code("broken", timeout_ms=100) == "TOOL_PANIC"
+        result = await b.call("broken", timeout_ms=100)
+        assert (result.status, code(result)) == ("timed_out", "TIMEOUT")
+        assert told(result)["cause"] == "deadline"
+    assert "in clean-up" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["alone", "body", "exit"])

@@ -31,7 +31,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     __version__,
 )
-from carmy_engine.transport import leaves, new_execution_id, raise_single
+from carmy_engine.transport import flatten_exceptions, new_execution_id, raise_single
 from carmy_wire.driver import EventBuffer
 
 from ._client_calls import Narrator, call_params
@@ -159,7 +159,7 @@ class McpClient:
             if limit.cancelled_caught:
                 raise ClosedError(f"{self._what} was not ready within {seconds:g} s")
         except Exception as error:  # its own, or in groups of the SDK's; what is not the server's leaves as it is
-            found = list(leaves(error))
+            found = list(flatten_exceptions(error))
             if is_ready or len(found) != 1 or not isinstance(found[0], MCPError | ValidationError | RuntimeError):
                 raise
             raise self._refused(found[0]) from found[0]
