@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import struct
 from typing import Any
 
 import pytest
@@ -120,6 +123,82 @@ async def test_heads_that_are_none(head: bytes) -> None:
         assert answer.status in {400, 403, 426, 431}
         assert answer.body["error"]["code"] in {"INVALID_REQUEST", "FORBIDDEN"}
         assert await other.ask(id=1, op="ping") == {"id": 1, "ok": True, "result": {}}
+
+
+GOOD = request()
+FIRST, _, REST = GOOD.partition(b"\r\n")
+
+
+def first_line(version: bytes) -> bytes:
+    """The handshake with another version of HTTP."""
+    return b"GET /agent/ws%b\r\n%b" % (version, REST)
+
+
+def with_line(line: bytes) -> bytes:
+    """The handshake with one more line."""
+    return FIRST + b"\r\n" + line + b"\r\n" + REST
+
+
+FRAMING = {
+    "HTTP/1.0, which has no upgrades": (first_line(b" HTTP/1.0"), 426),
+    "HTTP/0.9": (first_line(b""), 400),
+    "HTTP/1.2": (first_line(b" HTTP/1.2"), 400),
+    "HTTP/2.0": (first_line(b" HTTP/2.0"), 400),
+    "HTTP/9.9": (first_line(b" HTTP/9.9"), 400),
+    "a method in small letters": (b"get" + GOOD[3:], 400),
+    "a length": (with_line(b"Content-Length: 5"), 400),
+    "a length with a sign": (with_line(b"Content-Length: +0"), 400),
+    "two lengths": (with_line(b"Content-Length: 0\r\nContent-Length: 0"), 400),
+    "a body": (with_line(b"Content-Length: 5") + b"hello", 400),
+    "a coding": (with_line(b"Transfer-Encoding: chunked"), 400),
+    "a coding and a body": (with_line(b"Transfer-Encoding: chunked") + b"0\r\n\r\n", 400),
+    "an unknown coding": (with_line(b"Transfer-Encoding: identity"), 400),
+    "a folded header": (with_line(b"X: a\r\n b"), 400),
+    "a bare LF": (with_line(b"X: a\nY: b"), 400),
+    "bare LFs only": (GOOD.replace(b"\r\n", b"\n"), 400),
+    "a bare CR": (with_line(b"X: a\rY: b"), 400),
+    "a NUL": (with_line(b"X: a\0"), 400),
+    "a header of blanks and a NUL": (with_line(b"X:" + b" " * 15_000 + b"\0"), 400),
+    "a blank before the colon": (with_line(b"X : a"), 400),
+    "a head of 17 KiB": (with_line(b"X: " + b"a" * 17 * 1024), 431),
+    "a head of 17 KiB of blanks": (with_line(b"X:" + b" " * 17 * 1024 + b"\0"), 431),
+    "a head of 24 KiB": (with_line(b"X: " + b"a" * 24 * 1024), 431),
+    "too many headers": (with_line(b"\r\n".join([b"X: a"] * 200)), 431),
+}
+
+
+@pytest.mark.parametrize("name", FRAMING)
+async def test_framing(name: str) -> None:
+    """The rules of HTTP hold for the head of a handshake: what they refuse gets no upgrade, and the connection closes."""
+    head, status = FRAMING[name]
+    async with serving() as server, server.peer() as peer:
+        await peer.send(head)
+        with trio.fail_after(5):
+            answer = await peer.refusal()
+    assert (answer.status, answer.body["error"]["code"]) == (status, "INVALID_REQUEST")
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_length_of_zero() -> None:
+    """A handshake may say that it has no body."""
+    async with serving() as server, server.peer() as peer:
+        await peer.upgrade({"Content-Length": "0"})
+
+
+async def test_resets_during_the_handshake_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A peer that resets its connection at any point of the handshake leaves no line above debug."""
+    caplog.set_level(logging.INFO)
+    async with serving() as server:
+        for steps in range(40):
+            async with server.peer() as peer:
+                await peer.send(GOOD[: len(GOOD) - steps % 2])
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                peer.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.stream.socket.close()
+        async with server.peer() as peer:
+            await peer.upgrade()
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 async def test_a_head_in_pieces() -> None:

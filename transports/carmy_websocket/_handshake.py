@@ -1,7 +1,7 @@
 """The opening handshake of a server (RFC 6455, 4.2), without a loop: the bytes of a head to what they ask for.
 
 The WebSocket library never sees a peer's head. Some heads that HTTP allows raise in it, and its refusals have no body; so
-the head is read here, and the library gets one that is written here (`library_head`).
+the head is read here, by the strict rules of `carmy_wire.http1`, and the library gets one that is written here (`library_head`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import binascii
 import math
 from collections.abc import Iterable, Mapping
 
-import h11
 import msgspec
 
 from carmy_engine import AgentError
 from carmy_engine.codec import invalid_request
+from carmy_wire.http1 import FramingError, HeadReader, read_head
 from carmy_wire.serving import Headers
 
 PATH = "/agent/ws"
@@ -24,7 +24,6 @@ SUBPROTOCOL = "carmy-frames.1"
 MAX_HEAD_BYTES = 16 * 1024
 """Of a request's head; browsers and proxies send a few kilobytes."""
 
-_END_OF_HEAD = b"\r\n\r\n"
 _KEY_BYTES = 16
 
 _REASONS: Mapping[int, str] = {
@@ -91,11 +90,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         method: As it was sent.
         path: Without the query.
+        is_old: The version is HTTP/1.0, which has no upgrades (RFC 9110, 7.8).
         headers: In order; names in lower case.
     """
 
     method: str
     path: str
+    is_old: bool
     headers: Headers
 
     def every(self, name: bytes) -> list[bytes]:
@@ -132,28 +133,39 @@ def too_slow(seconds: float) -> Refused:
     return Refused(invalid_request(f"the request's head did not arrive within {seconds:g} seconds"), status=408)
 
 
-def read_head(data: bytes) -> Head | None:
-    """The head in what has been received; None as long as it is not complete.
+class HandshakeReader:
+    """Reads the head of one request, by the framing rules of HTTP."""
 
-    Raises:
-        Refused: It is not HTTP/1.1, too large, or followed by bytes that had to wait for the answer.
-    """
-    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
-    connection.receive_data(data)
-    try:
-        event = connection.next_event()
-    except h11.RemoteProtocolError as error:
-        status = error.error_status_hint if error.error_status_hint in _REASONS else 400
-        raise Refused(invalid_request("the message is not valid HTTP/1.1"), status=status) from None
-    if not isinstance(event, h11.Request):
-        return None
-    if data.find(_END_OF_HEAD) + len(_END_OF_HEAD) != len(data):
-        raise Refused(invalid_request("there are bytes behind the request; a WebSocket client waits for the answer"))
-    return Head(
-        method=event.method.decode("ascii"),
-        path=event.target.decode("ascii").partition("?")[0],
-        headers=tuple((bytes(name), bytes(value)) for name, value in event.headers),
-    )
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._heads = HeadReader(MAX_HEAD_BYTES)
+
+    def receive(self, data: bytes | bytearray) -> Head | None:
+        """Take bytes from the peer; return the head once it is complete.
+
+        Raises:
+            Refused: It is not HTTP/1, too large, announces a body, or is followed by bytes that had to wait for the answer.
+        """
+        self._buffer += data
+        try:
+            raw = self._heads.take(self._buffer)
+            if raw is None:
+                return None
+            head = read_head(raw)
+        except FramingError as error:
+            raise Refused(invalid_request(error.reason), status=error.status) from None
+        if head.length != 0:
+            raise Refused(invalid_request("the request for a WebSocket has no body"))
+        if self._buffer:
+            raise Refused(
+                invalid_request("there are bytes behind the request; a WebSocket client waits for the answer")
+            )
+        return Head(
+            method=head.method.decode("ascii"),
+            path=head.target.decode("ascii").partition("?")[0],
+            is_old=head.is_old,
+            headers=head.headers,
+        )
 
 
 def check_route(head: Head) -> None:
@@ -180,7 +192,7 @@ def check_upgrade(head: Head) -> Offer:
     """
     connection = [token.lower() for token in head.tokens(b"connection")]
     upgrade = [token.lower() for token in head.tokens(b"upgrade")]
-    if "upgrade" not in connection or "websocket" not in upgrade:
+    if head.is_old or "upgrade" not in connection or "websocket" not in upgrade:
         raise Refused(
             invalid_request("this address speaks WebSocket only"),
             status=426,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 
 import trio
-from trio_websocket import wrap_server_stream
+from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from carmy_engine import AgentError, BoundEngine, Engine
-from carmy_engine.transport import as_agent_error, contain, raise_own
+from carmy_engine.transport import RateLimitedLogger, as_agent_error, contain, raise_own
 from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
 from carmy_wire.serving import Access, Server, every, open_listeners, url_of
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
-from ._handshake import PATH, Head, Offer, Refused, check_route, check_upgrade, library_head, read_head, too_slow
+from ._handshake import PATH, HandshakeReader, Head, Offer, Refused, check_route, check_upgrade, library_head, too_slow
 from ._link import LINGER_SECONDS, Link
 
 log = logging.getLogger("carmy.websocket")
@@ -39,8 +39,10 @@ async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK
     access = Access(engine, "websocket")
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
 
+    limited_log = RateLimitedLogger(log)
+
     def connect(stream: trio.SocketStream) -> Connection:
-        return Connection(engine, access, stream)
+        return Connection(engine, access, stream, limited_log)
 
     server = Server(connect, settings.http.max_connections, log=log)
     line = f"ws listening on {url_of(listeners[0], 'ws', PATH)}"
@@ -54,12 +56,16 @@ class Connection:
         engine: What runs the tools.
         access: Who may talk to it.
         stream: The connection; closed at its end.
+        limited_log: For its failures.
     """
 
-    def __init__(self, engine: Engine, access: Access, stream: trio.SocketStream) -> None:
+    def __init__(
+        self, engine: Engine, access: Access, stream: trio.SocketStream, limited_log: RateLimitedLogger
+    ) -> None:
         self._engine = engine
         self._access = access
         self._stream = stream
+        self._log = limited_log
         self._reading_head = trio.CancelScope()
 
     def drain(self) -> None:
@@ -76,52 +82,61 @@ class Connection:
             pass  # the peer has gone, which is its right
         except* BaseException as fault:  # noqa: BLE001 - see below
             # The boundary of one connection: a fault of ours, or of the library below, must not end the others.
-            contain(fault, log, "a WebSocket connection failed")
+            contain(fault, self._log, "a WebSocket connection failed")
         finally:
             await trio.aclose_forcefully(self._stream)
 
     async def _shake_hands(self) -> tuple[Offer, BoundEngine] | None:
         """Read the handshake and decide on it. None when there was none, or when it was refused and answered so."""
         try:
-            return await self._read_handshake()
+            head = await self._read_head(self._engine.settings.http.header_timeout_secs)
+            return None if head is None else await self._decide(head)
         except Refused as refused:
             told = refused
         except AgentError as error:
             told = Refused(error)
-        except BaseException as fault:  # noqa: BLE001 - the boundary round an authenticator of the host
-            raise_own(fault)
-            panic, _ = as_agent_error(fault, "the handshake", expose=False)
-            told = Refused(panic)
         link = Link(self._stream, is_client=False)
         with trio.move_on_after(LINGER_SECONDS):
             await link.write(told.answer())
             await link.finish(None)
         return None
 
-    async def _read_handshake(self) -> tuple[Offer, BoundEngine] | None:
-        head = await self._read_head(self._engine.settings.http.header_timeout_secs)
-        if head is None:
-            return None
+    async def _decide(self, head: Head) -> tuple[Offer, BoundEngine]:
+        """Check a handshake.
+
+        Raises:
+            Refused: It is no handshake for this address.
+            AgentError: Host, origin, credentials, or a shutdown stand against it.
+        """
         hosts = every(head.headers, b"host")
         self._access.check_host(hosts[0] if len(hosts) == 1 else None)
         self._access.check_origin(every(head.headers, b"origin"))
-        caller = await self._access.authenticate(head.headers, self._peer())
+        caller = await self._authenticate(head)
         check_route(head)
         offer = check_upgrade(head)
         if self._engine.stopping.is_set():
             raise AgentError.standard("SHUTTING_DOWN", "the server is shutting down", retry_after=1)
         return offer, caller
 
+    async def _authenticate(self, head: Head) -> BoundEngine:
+        try:
+            return await self._access.authenticate(head.headers, self._peer())
+        except AgentError:
+            raise
+        except BaseException as fault:  # noqa: BLE001 - the boundary round an authenticator of the host
+            raise_own(fault)
+            panic, _ = as_agent_error(fault, "the handshake", expose=False)
+            raise panic from None
+
     async def _read_head(self, seconds: float) -> Head | None:
         """The head of the request; None when the peer, or the server, goes away before it is complete."""
-        received = b""
         if self._engine.stopping.is_set():
             return None  # accepted in the very moment in which the others were told
         with self._reading_head:
             with trio.move_on_after(seconds):
+                reader = HandshakeReader()
                 while data := await self._stream.receive_some(RECEIVE_BYTES):
-                    received += data
-                    head = read_head(received)
+                    head = reader.receive(data)
                     if head is not None:
                         return head
                 return None
@@ -147,11 +162,11 @@ class Connection:
         reason = ""
         try:
             code, reason = await self._serve_messages(link, offer, caller)
-        except* (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed):
+            pass  # the peer has gone, maybe before the library could answer its handshake
         except* BaseException as fault:  # noqa: BLE001 - see below
             # As in `run`; here the peer can still be told. The library raises, for example, when a ping meets our close.
-            contain(fault, log, "a WebSocket connection failed")
+            contain(fault, self._log, "a WebSocket connection failed")
             code, reason = FAULT, "internal fault"
         await link.finish(code, reason)
 
