@@ -15,7 +15,9 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import secrets
+import ssl
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
@@ -265,12 +267,22 @@ def reason_of(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         for leaf in flatten_exceptions(cause):
+            if isinstance(leaf, ssl.SSLError):
+                return _reason_of_tls(leaf)  # its number is one of OpenSSL, and means another error to the system
             if isinstance(leaf, OSError) and leaf.errno is not None:
                 # A negative number is not the system's, but one of looking up names.
                 return os.strerror(leaf.errno) if leaf.errno > 0 else str(leaf.strerror)
         inner = cause.args[0] if cause.args else None  # one of the libraries keeps its cause there only
         cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
     return str(error) or type(error).__name__
+
+
+def _reason_of_tls(error: ssl.SSLError) -> str:
+    """OpenSSL's text, without its module and the line of its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: the certificate is not valid: {error.verify_message}"
+    text = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
+    return f"TLS: {text}"
 
 
 def raise_single(group: BaseExceptionGroup[BaseException], single: BaseException | None = None) -> NoReturn:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
+from ._extras import missing_extra
 from ._settings import StoreSettings
 from .abc import IdempotencyStore
 from .errors import ConfigurationError
@@ -47,9 +48,7 @@ def find(group: str, name: str) -> Any:
     except ModuleNotFoundError as missing:
         if name not in _EXTRA_OF:
             raise
-        raise ConfigurationError(
-            f"the {what} {name!r} needs the package {missing.name!r}, which is missing: pip install {_extra(name)}"
-        ) from missing
+        raise ConfigurationError(str(missing_extra(f"the {what} {name!r}", _EXTRA_OF[name], missing))) from missing
 
 
 def find_store(settings: StoreSettings) -> Callable[[], IdempotencyStore]:

@@ -2,7 +2,8 @@
 
 What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
 
-- Both sides: `raise_single` and `flatten_exceptions` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`.
+- Both sides: `raise_single` and `flatten_exceptions` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`, and
+  `missing_extra` for a package that is not installed.
 - Code that is not ours, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError`, `Fault`, or
   what has to go on; `log_fault`.
 - Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries round one call, one connection and one task, and `QuickScope` for what
@@ -31,6 +32,7 @@ from ._error_boundary import (
     raise_single,
     reason_of,
 )
+from ._extras import missing_extra
 from ._fingerprint import fingerprint
 from ._idempotency import may_join
 from ._ids import new_execution_id
@@ -74,6 +76,7 @@ __all__ = [
     "log_fault",
     "may_hide_infinite",
     "may_join",
+    "missing_extra",
     "new_execution_id",
     "not_known",
     "output_subject",

@@ -23,7 +23,7 @@ from ._notices import say
 from ._outcome import FAILURE, SUCCESS, UsageError
 from ._problems import forgets
 from ._stdout import claimed_stdout
-from ._target import is_target, load_target
+from ._target import FORMS, is_target, load_target
 
 Words = Annotated[
     str,
@@ -101,7 +101,13 @@ class Calls:
             check_json(arguments)
             decode(arguments)
         except AgentError as error:
-            raise UsageError(f"the arguments are not valid JSON: {(error.details or {}).get('reason')}") from None
+            hint = (
+                ""
+                if target or self._app or words[1] == "-"
+                else f"; if {words[0]!r} is the target, write it as {FORMS}"
+            )
+            reason = (error.details or {}).get("reason")
+            raise UsageError(f"the arguments of {words[0]!r} are not valid JSON: {reason}{hint}") from None
         return target, words[0], arguments
 
     def _call_here(self, target: str | None, request: ExecutionRequest, identity: Identity) -> tuple[bytes, bool]:

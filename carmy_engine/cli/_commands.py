@@ -12,6 +12,8 @@ import cyclopts
 
 from .. import _plugins
 from .._app import App
+from .._near import nearest
+from .._settings import Settings
 from .._version import __version__
 from ..errors import CarmyError, ConfigurationError
 from ._books import Books
@@ -22,8 +24,8 @@ from ._notices import say
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._problems import outside_problems
 from ._serving import KNOWN_TRANSPORTS, Servers
-from ._stdout import claimed_stdout
-from ._target import Target, load_target, one_word_too_many, refuse_nested_run
+from ._stdout import claimed_stdout, help_console
+from ._target import NoTargetError, Target, load_target, one_word_too_many, refuse_nested_run
 
 
 def run(app: App | None, argv: Sequence[str]) -> int:
@@ -36,13 +38,17 @@ def run(app: App | None, argv: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    parser = _parser(app)
     try:
         refuse_nested_run()
-        parser = _parser(app)
         code: int | None = parser(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.UnusedCliTokensError as error:
-        told = one_word_too_many(argv, (error.unused_tokens or ["?"])[0], [*_parser(app)], targets=app is None)
+        told = one_word_too_many(argv, (error.unused_tokens or ["?"])[0], [*parser], targets=app is None)
         say(f"{told} (--help lists the commands)")
+        return USAGE
+    except NoTargetError as error:
+        near = nearest(error.word, [*parser])
+        say(f"{error}; did you mean the command {near[0]}?" if near else f"{error} (--help explains the commands)")
         return USAGE
     except (cyclopts.CycloptsError, UsageError) as error:
         say(f"{error} (--help explains the commands)")
@@ -65,6 +71,7 @@ def _parser(app: App | None) -> cyclopts.App:
         usage=f"Usage: {name} COMMAND {target}[OPTIONS]",
         help="Serve the tools of an application, look at them, call them. Without a command: serve.",
         version=__version__,
+        console=help_console(),
         help_format="plaintext",
     )
     commands = _Commands(app)
@@ -119,7 +126,7 @@ class _Commands:
                 return FAILURE
             for name, value, source in app.deployment.differences(app.settings):
                 say(f"{name} = {value} ({source})")
-            problems = [*app.check(), *run_loop(lambda: outside_problems(app, _served(), app.settings))]
+            problems = [*app.check(), *run_loop(lambda: outside_problems(app, _served(app.settings), app.settings))]
             for problem in problems:
                 out(f"{problem}\n".encode())
             if problems:
@@ -144,10 +151,13 @@ class _Commands:
         return without_target
 
 
-def _served() -> object:
+def _served(settings: Settings) -> object:
     """What ``serve`` serves with; None where its packages are not installed, so that it is not checked."""
     try:
-        return _plugins.find(_plugins.TRANSPORTS, "http")
+        transport = _plugins.find(_plugins.TRANSPORTS, "http")
+        if (require := getattr(transport, "require", None)) is not None:
+            require(settings)
+        return transport
     except ConfigurationError as missing:
         say(f"whether the application could be served over HTTP was not checked: {missing}")
         return None

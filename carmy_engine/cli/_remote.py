@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .._address import split_unix_url
+from .._error_boundary import reason_of
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
 from ..errors import OutcomeUnknownError
@@ -94,21 +95,17 @@ def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple
         try:
             connection.connect()
         except OSError as error:
-            raise Failure(f"cannot connect to {url}: {_why(error)}; the call was not sent") from None
+            raise Failure(f"cannot connect to {url}: {reason_of(error)}; the call was not sent") from None
         try:
             connection.sock.settimeout(None)
             connection.request("POST", path, msgspec.json.encode(body), headers)
             answer = connection.getresponse()
             answered = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            lost = f"{url}: the connection was lost ({_why(error)})"
+            lost = f"{url}: the connection was lost ({reason_of(error)})"
             raise OutcomeUnknownError.before_answer(lost, request.request_id) from None
     try:
         completed = msgspec.json.decode(answered, type=_Answer).status == ExecutionStatus.COMPLETED
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Failure(f"{url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?") from None
     return answered, completed
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

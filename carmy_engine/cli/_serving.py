@@ -155,7 +155,7 @@ class Servers:
             if (prepare := getattr(transport, "prepare", None)) is not None:
                 prepare()  # takes standard input and output for itself, before anything of the application's uses them
             else:
-                claimed.enter_context(claimed_stdout())
+                claimed.enter_context(claimed_stdout(is_needed=False))
             app = load_target(self._app, target, options, None if worker is None else os.getpid())
             settings = app.settings
             if identity != Identity():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import Protocol
+from typing import IO, Protocol, cast
 
-from ._outcome import ReaderGone
+from rich.console import Console
+
+from ._outcome import Failure, ReaderGone
 
 
 class Out(Protocol):
@@ -19,14 +22,23 @@ class Out(Protocol):
 
         Raises:
             ReaderGone: Nobody reads any more.
-            OSError: It could not be written, for example to a full disk.
+            Failure: It could not be written, for example to a full disk.
         """
         ...
 
 
 @contextlib.contextmanager
-def claimed_stdout() -> Iterator[Out]:
-    """Give the real standard output to the block alone; until its end, descriptor 1 is standard error."""
+def claimed_stdout(*, is_needed: bool = True) -> Iterator[Out]:
+    """Give the real standard output to the block alone; until its end, descriptor 1 is standard error.
+
+    Args:
+        is_needed: The block writes data.
+
+    Raises:
+        Failure: It is needed, and closed.
+    """
+    if is_needed and not _is_open(1):
+        raise Failure("standard output is closed, so there is nowhere to write to")
     _fill_gaps()
     if sys.stdout is not None:
         sys.stdout.flush()
@@ -43,6 +55,42 @@ def claimed_stdout() -> Iterator[Out]:
         os.close(real)
 
 
+def help_console() -> Console:
+    """What prints the texts of ``--help`` and ``--version``. Fails as data on standard output does."""
+    return Console(file=cast("IO[str]", _Help()))
+
+
+class _Help(io.TextIOBase):
+    def isatty(self) -> bool:
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def write(self, text: str, /) -> int:
+        if sys.stdout is None:
+            raise Failure("standard output is closed, so there is nowhere to write to")
+        with _writing():
+            written = sys.stdout.write(text)
+            sys.stdout.flush()
+        return written
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGone from None
+    except OSError as error:
+        raise Failure(f"cannot write to standard output: {error.strerror}") from None
+
+
 def _fill_gaps() -> None:
     """Open what of the standard descriptors was closed when the process started; else the next socket would be one."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -52,8 +100,6 @@ def _fill_gaps() -> None:
 
 def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
-    try:
+    with _writing():
         while view:
             view = view[os.write(descriptor, view) :]
-    except BrokenPipeError:
-        raise ReaderGone from None

@@ -19,6 +19,7 @@ from .._app import App
 from .._config import Deployment, read_deployment
 from .._conventional import conventional
 from .._declare import ToolDeclaration, declared
+from .._near import nearest
 from ..errors import CarmyError
 from ._logs import configure_logging
 from ._outcome import Failure, UsageError
@@ -27,10 +28,22 @@ Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:ap
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_][\w.]*))?")
 _MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
-_FORMS = "file.py, file.py:app or module:app"
+FORMS = "file.py, file.py:app or module:app"
 
 _loading: list[str] = []
 """The target that is being loaded. Its own `App.run` must not start meanwhile."""
+
+
+class NoTargetError(UsageError):
+    """A word is neither a command nor a target.
+
+    Attributes:
+        word: The word.
+    """
+
+    def __init__(self, word: str) -> None:
+        super().__init__(f"{word!r} is neither a command nor a target: a target is {FORMS}")
+        self.word = word
 
 
 def is_target(word: str) -> bool:
@@ -49,8 +62,15 @@ def one_word_too_many(argv: Sequence[str], left: str, commands: Collection[str],
     """
     if left in commands:
         return f"the command comes first: {left} {argv[0]}"
-    first = argv[0] if targets and argv[0] not in commands and not is_target(argv[0]) else left
-    return f"there is no command {first!r}"
+    if argv[0] in commands:
+        return f"{argv[0]} takes no {left!r}" + (" after its target" if targets and is_target(argv[1]) else "")
+    return no_command(left if targets and is_target(argv[0]) else argv[0], commands)
+
+
+def no_command(word: str, commands: Collection[str]) -> str:
+    """The message for a word that names no command, with a suggestion."""
+    near = nearest(word, commands)
+    return f"there is no command {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def load_target(
@@ -93,7 +113,7 @@ def _load_app(target: str | None, deployment: Deployment) -> App:
         target = deployment.values.get("app")
         if target is None:
             raise UsageError(
-                f"there is nothing to run: name a target ({_FORMS}), or set 'app' in carmy.toml (or CARMY_APP) to one"
+                f"there is nothing to run: name a target ({FORMS}), or set 'app' in carmy.toml (or CARMY_APP) to one"
             )
     if (match := _FILE.fullmatch(target)) is not None:
         path = Path(match["file"])
@@ -102,7 +122,7 @@ def _load_app(target: str | None, deployment: Deployment) -> App:
         return _app_in(_load(target, path), str(path), match["name"])
     if (match := _MODULE.fullmatch(target)) is not None:
         return _app_in(_load(target, match["module"]), match["module"], match["name"])
-    raise UsageError(f"{target!r} is neither a command nor a target: a target is {_FORMS}")
+    raise NoTargetError(target)
 
 
 def refuse_nested_run() -> None:

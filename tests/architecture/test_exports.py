@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 import types
+from pathlib import Path
 
 import carmy_engine
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_all_is_exactly_what_is_public() -> None:
@@ -39,3 +43,10 @@ def test_the_map_names_what_exists() -> None:
         for word in line.split("`")[1::2]:
             if word.startswith("_") or word in ("abc", "codec", "errors"):
                 assert hasattr(carmy_engine, word), word
+
+
+def test_every_package_is_typed() -> None:
+    """Each package of the distribution has the mark by which type checkers use its annotations."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert [name for name in packages if not (ROOT / name / "py.typed").is_file()] == []

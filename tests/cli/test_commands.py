@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -117,8 +119,15 @@ def test_the_request_id_of_a_call(carmy: Carmy) -> None:
     [
         ((), "there is nothing to run: name a target (file.py, file.py:app or module:app), or set 'app' in carmy.toml"),
         (("nope",), "'nope' is neither a command nor a target"),
-        (("tools", "shop.py", "more"), "there is no command 'more'"),
-        (("serv", "shop.py"), "there is no command 'serv'"),
+        (("tools", "shop.py", "more"), "tools takes no 'more' after its target"),
+        (("check", "shop.py", "extra"), "check takes no 'extra' after its target"),
+        (("serv", "shop.py"), "there is no command 'serv'; did you mean 'serve'?"),
+        (("shop.py", "serv"), "there is no command 'serv'; did you mean 'serve'?"),
+        (
+            ("serv",),
+            "'serv' is neither a command nor a target: a target is file.py, file.py:app or module:app; did you mean",
+        ),
+        (("call", "pkg.app", "one"), "if 'pkg.app' is the target, write it as file.py, file.py:app or module:app"),
         (("shop.py", "serve"), "the command comes first: serve shop.py"),
         (("stdio", "slow.py", "--address", "127.0.0.1:0"), "--address"),
         (("mcp", "slow.py", "--address", "127.0.0.1:0"), "--address and --server of mcp go with --http"),
@@ -131,7 +140,7 @@ def test_the_request_id_of_a_call(carmy: Carmy) -> None:
         (("serve", "slow.py", "--server", "apache"), "apache"),
         (("call",), "call needs the name of a tool"),
         (("call", "slow.py", "sleep", "{}", "{}"), "at most one JSON text after it"),
-        (("call", "slow.py", "sleep", "{"), "the arguments are not valid JSON"),
+        (("call", "slow.py", "sleep", "{"), "the arguments of 'sleep' are not valid JSON"),
         (("call", "slow.py", "sleep", "--loud"), "call has no option --loud"),
         (("call", "slow.py", "sleep", "--timeout", "0"), "--timeout must be a number of seconds above 0"),
         (("call", "slow.py", "sleep", "--url", "http://127.0.0.1:1"), "takes no target"),
@@ -366,3 +375,55 @@ def test_a_server_that_does_not_answer(carmy: Carmy, words: tuple[str, ...], adv
     assert "the connection was lost" in ran.err
     assert "the call may have run" in ran.err
     assert advice in ran.err
+
+
+PROGRAM = "from carmy_command import main; main()"
+
+
+def in_shell(line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of the shell in which ``carmy`` is the command."""
+    carmy = shlex.join([sys.executable, "-c", PROGRAM])
+    return subprocess.run(
+        ["bash", "-c", line.replace("carmy", carmy, 1)], capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+@pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize("command", ["tools shop.py", 'call shop.py search \'{"query": "a"}\'', "--help", "--version"])
+@pytest.mark.parametrize(
+    ("redirection", "words"),
+    [
+        (">/dev/full", "cannot write to standard output: No space left on device"),
+        (">&-", "standard output is closed, so there is nowhere to write to"),
+    ],
+)
+def test_data_that_cannot_be_written_fails_the_command(command: str, redirection: str, words: str) -> None:
+    """With standard output full or closed, a command that has data fails with 1 and one line."""
+    done = in_shell(f"carmy {command} {redirection}")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_command_without_data_needs_no_standard_output() -> None:
+    """`serve` works with standard output closed: here it fails for the address, which it has looked at."""
+    assert "cannot listen there" in in_shell("carmy serve slow.py --address unix:gone/x >&-").stderr
+
+
+def test_ctrl_c_while_the_command_is_imported() -> None:
+    """An interrupt in the first tenths of a second ends the command as any other one does, without a traceback."""
+    interrupt = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("carmy_engine"):
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", interrupt + PROGRAM], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

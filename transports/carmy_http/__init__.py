@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carmy_engine.transport import missing_extra
+
 from ._asgi import application
 from ._server import serve
 
@@ -28,9 +30,6 @@ def __getattr__(name: str) -> Any:
         try:
             from ._client import open_http  # noqa: PLC0415 - see above
         except ModuleNotFoundError as missing:
-            if missing.name != "httpx2":
-                raise
-            problem = "the HTTP client needs the package 'httpx2': pip install 'carmy-engine[http-client]'"
-            raise ModuleNotFoundError(problem, name=missing.name) from missing
+            raise missing_extra("the HTTP client", "http-client", missing) from None
         return open_http
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carmy_engine.transport import missing_extra
+
 from ._mount import mount
 
 if TYPE_CHECKING:
@@ -29,12 +31,15 @@ __all__ = ["mount", "open_mcp", "serve"]
 
 def __getattr__(name: str) -> Any:
     """Import what needs the SDK when it is first asked for: that takes half a second."""
-    if name == "serve":
-        from ._stdio import serve  # noqa: PLC0415 - see above
+    try:
+        if name == "serve":
+            from ._stdio import serve  # noqa: PLC0415 - see above
 
-        return serve
-    if name == "open_mcp":
-        from ._client import open_mcp  # noqa: PLC0415 - see above
+            return serve
+        if name == "open_mcp":
+            from ._client import open_mcp  # noqa: PLC0415 - see above
 
-        return open_mcp
+            return open_mcp
+    except ModuleNotFoundError as missing:
+        raise missing_extra("MCP", "mcp", missing) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
@@ -34,9 +35,14 @@ def mount(engine: Engine) -> AbstractAsyncContextManager[AsgiApplication] | None
         engine: An open engine.
 
     Returns:
-        None when the SDK is not installed.
+        None when the SDK is not installed, or when another module has taken its name, which is logged.
     """
-    if importlib.util.find_spec("mcp") is None:
+    found = importlib.util.find_spec("mcp")
+    if found is None:
+        return None
+    folders = found.submodule_search_locations or ()
+    if not any(Path(folder, "server", "lowlevel").is_dir() for folder in folders):
+        log.warning("MCP is not served: %s has the name of the SDK; rename it", found.origin or next(iter(folders)))
         return None
     return opened(engine, _import, several=engine.settings.http.processes > 1)
 

@@ -9,7 +9,12 @@ messages above it; `_server` and `_client` are the two ends. The only importer o
 
 from __future__ import annotations
 
-from ._client import open_websocket
-from ._server import serve
+from carmy_engine.transport import missing_extra
+
+try:
+    from ._client import open_websocket
+    from ._server import serve
+except ModuleNotFoundError as missing:
+    raise missing_extra("WebSocket", "websocket", missing) from None
 
 __all__ = ["open_websocket", "serve"]

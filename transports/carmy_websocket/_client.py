@@ -134,7 +134,11 @@ async def _connect(target: Target) -> trio.abc.Stream:
                 stream = await trio.open_ssl_over_tcp_stream(
                     target.host, target.port, ssl_context=context, https_compatible=True
                 )
-                await stream.do_handshake()
+                try:
+                    await stream.do_handshake()
+                except BaseException:
+                    await trio.aclose_forcefully(stream)
+                    raise
                 return stream
             return await trio.open_tcp_stream(target.host, target.port)
     except trio.TooSlowError:

@@ -5,20 +5,25 @@
 ``_records`` are the audit trail, which ``_sink`` hands to the writer.
 """
 
-from ._errors import (
-    CannotOpenError,
-    CorruptFileError,
-    DeviceError,
-    DiskFullError,
-    FileLockedError,
-    FileReplacedError,
-    NewerFileError,
-    ReadOnlyFileError,
-    StoreClosedError,
-    UnexpectedError,
-)
-from ._sink import SqliteSink
-from ._store import AUDIT_SECONDS, MAX_BYTES, MAX_ENTRIES, RETENTION_SECONDS, SqliteStore, from_settings
+from ..._extras import missing_extra
+
+try:
+    from ._errors import (
+        CannotOpenError,
+        CorruptFileError,
+        DeviceError,
+        DiskFullError,
+        FileLockedError,
+        FileReplacedError,
+        NewerFileError,
+        ReadOnlyFileError,
+        StoreClosedError,
+        UnexpectedError,
+    )
+    from ._sink import SqliteSink
+    from ._store import AUDIT_SECONDS, MAX_BYTES, MAX_ENTRIES, RETENTION_SECONDS, SqliteStore, from_settings
+except ModuleNotFoundError as missing:
+    raise missing_extra("the store in SQLite", "sqlite", missing) from None
 
 __all__ = [
     "AUDIT_SECONDS",

@@ -1,0 +1,27 @@
+"""Optional packages: the message that names the extra which brings them."""
+
+from __future__ import annotations
+
+import sys
+
+
+def missing_extra(what: str, extra: str, missing: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error to raise instead of a failed import, ``from None``.
+
+    Args:
+        what: What cannot be used, as the sentence begins.
+        extra: The extra of ``carmy-engine`` that brings the package.
+        missing: The failed import. One of the project's own modules is a fault of the project, and is returned as it is.
+    """
+    if missing.name is None or missing.name.startswith("carmy_"):
+        return missing
+    package, dot, _ = missing.name.partition(".")
+    found = sys.modules.get(package)
+    if dot and found is not None:
+        place = getattr(found, "__file__", None) or next(iter(getattr(found, "__path__", ["another module"])))
+        return ModuleNotFoundError(
+            f"{what} needs the package {package!r}, but {place} has its name: rename that", name=package
+        )
+    return ModuleNotFoundError(
+        f"{what} needs the package {package!r}, which is missing: pip install 'carmy-engine[{extra}]'", name=package
+    )
