@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import trio
 
+from . import _nursery_guards
 from ._compiled import CompiledTool
 from ._context import AgentContext
 from ._error_boundary import raise_single
@@ -317,6 +318,7 @@ async def open_engine(
     store = MemoryStore(retention=settings.store.retention_days * 86_400) if store is None else store
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)
+    _nursery_guards.install()
     threads = Threads()
     kept: Sink | None = getattr(store, "sink", None)
     all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))

@@ -19,7 +19,7 @@ _KNOWN = range(30, 36)
 """Minor versions of trio 0.x."""
 
 _version = re.match(r"0\.(\d+)", trio.__version__)
-_IS_KNOWN = _version is not None and int(_version[1]) in _KNOWN
+IS_KNOWN = _version is not None and int(_version[1]) in _KNOWN
 
 
 class QuickScope:
@@ -42,7 +42,7 @@ class QuickScope:
 
     __slots__ = ("_is_known", "scope")
 
-    def __init__(self, deadline: float = math.inf, *, is_known: bool = _IS_KNOWN) -> None:
+    def __init__(self, deadline: float = math.inf, *, is_known: bool = IS_KNOWN) -> None:
         self.scope = trio.CancelScope() if is_known else trio.CancelScope(deadline=deadline)
         if is_known:
             self.scope._deadline = deadline  # noqa: SLF001 - see above, here and below

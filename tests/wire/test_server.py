@@ -10,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine import Cause
-from carmy_wire.driver import Ending
-from tests.wire.pair import Served, served
+from carmy_engine import App, BoundEngine, Catalog, Cause
+from carmy_wire.driver import Ending, serve_channel
+from tests.boundary.escapes import ESCAPES, made
+from tests.wire.pair import Served, channel_pair, served
 
 
 async def finish(found: Served) -> list[dict[str, Any]]:
@@ -357,3 +358,29 @@ async def test_too_many_calls_on_one_connection() -> None:
             await found.call(number, "sleep", {"seconds": 20})
         refusal = await found.receive()
         assert (refusal["id"], refusal["ok"], refusal["error"]["code"]) == (limit, False, "OVERLOADED")
+
+
+class Failing(BoundEngine):
+    """An engine whose catalog raises."""
+
+    def __init__(self, engine: BoundEngine, escape: str) -> None:
+        super().__init__(engine._engine, engine._caller)
+        self._escape = escape
+
+    def bind(self, **_: object) -> Failing:
+        return self
+
+    async def catalog(self) -> Catalog:
+        raise made(self._escape)
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+async def test_a_connection_that_cannot_begin_fails_with_an_exception(escape: str) -> None:
+    """Whatever is raised while the first frame is made leaves as an `Exception`: its transport can log that, and close."""
+    _, theirs = channel_pair()
+    async with App("empty").open() as engine:
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - any will do, and no other base class
+            await serve_channel(
+                Failing(engine.bind(), escape), theirs, server="fails", stopped=engine.stopped, drain_seconds=1
+            )
+    assert isinstance(caught.value, Exception)

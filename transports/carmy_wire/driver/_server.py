@@ -23,7 +23,7 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_engine.codec import answer_body
-from carmy_engine.transport import as_agent_error, raise_own, unknown_tool
+from carmy_engine.transport import Fault, as_agent_error, raise_own, unknown_tool
 
 from ..protocol import (
     Call,
@@ -95,6 +95,9 @@ async def serve_channel(
 
     Returns:
         Why it ended.
+
+    Raises:
+        Exception: A fault of ours, of the channel or of the host's code, such as a policy that the first frame depends on.
     """
     return await _Server(engine, channel, stopped, drain_seconds, write_seconds, log).run(server)
 
@@ -135,6 +138,13 @@ class _Server:
                 await self._serve()
                 if self._ending is Ending.END:
                     flush = max(flush, self._drain_seconds)
+            except Exception:
+                raise
+            except BaseException as error:
+                raise_own(error)
+                raise Fault(
+                    error
+                ) from error  # a cancel of no scope of ours would end in this nursery, and nothing would be said
             finally:
                 self._out.close()
                 self._out.flush_within(flush)
