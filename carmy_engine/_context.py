@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -122,7 +122,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
 
     principal: str | None = None
     session: str | None = None
-    permissions: frozenset[str] = frozenset()
+    permissions: Set[str] = frozenset()  # any set is taken; what is kept is a `frozenset`
     metadata: Mapping[str, Any] = _NOTHING
     transport: str = "in_process"
     thread_id: str | None = None

@@ -34,6 +34,14 @@ NOT_HERE = re.compile(r"(pip|git|make)\b")
 
 ADDRESS = "127.0.0.1:3000"
 
+MYPY_OPTIONS = [
+    # Examples may leave annotations out, and define the function of an earlier example anew.
+    "--allow-untyped-defs",
+    "--allow-incomplete-defs",
+    "--allow-untyped-calls",
+    "--disable-error-code=no-redef",
+]
+
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -63,6 +71,29 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
             printed = next(outputs)
         elif block.info == "output":
             assert _fits(block.text, printed), f"{name_of(page)}:{block.line}: printed instead:\n{printed}"
+
+
+def test_python_blocks_pass_mypy(tmp_path: Path) -> None:
+    """The Python blocks of every page, each page as one program, are what a type checker of its readers accepts."""
+    programs: list[str] = []
+    for page in PAGES:
+        # At the lines of the page, so that an error leads to it.
+        lines: list[str] = []
+        for block in blocks_of(page):
+            if block.info == "python":
+                lines += [""] * (block.line - len(lines)) + block.text.splitlines()
+        program = tmp_path / (re.sub(r"\W", "_", name_of(page)) + ".py")
+        program.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        programs.append(str(program))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", *MYPY_OPTIONS, *programs],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @every_page
