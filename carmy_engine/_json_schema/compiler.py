@@ -5,30 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin
 
-from .._schema.type_guards import is_dict, is_list
 from . import applicators
 from .assertions import ASSERTIONS
 from .evaluation import Applicator, Assertion, Failure, Node, run
-from .keywords import misformed, subschemas
 from .patterns import searcher
-
-Place = tuple[str | int, ...]
-
-
-class SchemaFault(ValueError):  # noqa: N818 - what it names is a fault of a schema
-    """A schema is not JSON Schema 2020-12, or refers to something outside itself.
-
-    Attributes:
-        place: Where in the schema.
-        reason: What is wrong there.
-    """
-
-    def __init__(self, place: Place, reason: str) -> None:
-        super().__init__(place, reason)
-        self.place = place
-        self.reason = reason
+from .references import References, SchemaFault
 
 
 class Validator:
@@ -57,11 +39,7 @@ class Validator:
 
 class _Compiler:
     def __init__(self, schema: Any) -> None:
-        self._resources: dict[str, Any] = {}
-        self._anchors: dict[tuple[str, str], Any] = {}
-        self._dynamic: dict[str, dict[str, Any]] = {}
-        self._known: dict[int, tuple[str, Place]] = {}
-        """The base URI and the place of each schema that was indexed, by its identity."""
+        self._references = References(schema)
         self._nodes: dict[int, Node] = {}
         self._pending: list[tuple[Node, Mapping[str, Any]]] = []
         self._same: dict[int, list[Node]] = {}
@@ -72,8 +50,6 @@ class _Compiler:
         """The nodes that references lead to."""
         self._always = Node("", is_leaf=True)
         self._never = Node("", [], [(None, applicators.never)])
-        self._resources[""] = schema
-        self._index(schema, "", ())
         self.root = self._node(schema)
         while self._pending:
             self._fill(*self._pending.pop())
@@ -85,71 +61,14 @@ class _Compiler:
             if node.leftovers:
                 node.names = tuple(dict.fromkeys(name for part in self._alike_all(node) for name in part.names))
 
-    # Indexing
-
-    def _index(self, schema: Any, base: str, place: Place) -> None:
-        """Check the form of a schema and of those in it, and note what references can name."""
-        if isinstance(schema, bool):
-            return
-        if not is_dict(schema):
-            raise SchemaFault(place, "must be a schema: an object, true or false")
-        wrong = misformed(schema)
-        if wrong is not None:
-            raise SchemaFault((*place, wrong[0]), wrong[1])
-        if "$id" in schema:
-            identifier: str = schema["$id"]
-            base = _joined(base, identifier.removesuffix("#"))
-            self._resources[base] = schema
-        self._known[id(schema)] = base, place
-        for keyword in ("$anchor", "$dynamicAnchor"):
-            if keyword in schema:
-                self._anchors[base, schema[keyword]] = schema
-        if "$dynamicAnchor" in schema:
-            self._dynamic.setdefault(schema["$dynamicAnchor"], {})[base] = schema
-        for inner, part in subschemas(schema):
-            self._index(part, base, (*place, *inner))
-
-    def _resolved(self, reference: str, base: str, place: Place) -> Any:
-        """The schema that a reference names."""
-        uri, fragment = urldefrag(_joined(base, reference))
-        fragment = unquote(fragment)
-        found = self._resources.get(uri)
-        if found is not None and fragment.startswith("/"):
-            found = self._pointed_at(found, uri, fragment)
-        elif fragment:
-            found = self._anchors.get((uri, fragment))
-        if found is None:
-            raise SchemaFault(place, f"{reference!r} does not point into the schema itself")
-        return found
-
-    def _pointed_at(self, found: Any, base: str, pointer: str) -> Any:
-        """What a JSON Pointer (RFC 6901) names; None if there is no such place."""
-        place: Place = ()
-        for part in pointer.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if id(found) in self._known:
-                base, place = self._known[id(found)]
-            if is_dict(found) and name in found:
-                found = found[name]
-            elif is_list(found) and re.fullmatch("0|[1-9][0-9]*", name) and int(name) < len(found):
-                found = found[int(name)]
-            else:
-                return None
-            place = (*place, name)
-        if is_dict(found) and id(found) not in self._known:
-            self._index(found, base, place)  # it stands under a keyword of no standard
-        return found
-
     # Compiling
 
     def _node(self, schema: Any) -> Node:
         if isinstance(schema, bool):
             return self._always if schema else self._never
-        if not is_dict(schema):
-            raise SchemaFault((), "a reference leads to something that is no schema")
         node = self._nodes.get(id(schema))
         if node is None:
-            node = self._nodes[id(schema)] = Node(self._known[id(schema)][0])
+            node = self._nodes[id(schema)] = Node(self._references.base_of(schema))
             self._same[id(node)], self._parts[id(node)] = [], []
             node.is_leaf = not any(keyword in schema for keyword in _APPLYING)
             if node.is_leaf:
@@ -159,7 +78,7 @@ class _Compiler:
         return node
 
     def _assert(self, node: Node, schema: Mapping[str, Any]) -> None:
-        place = self._known[id(schema)][1]
+        place = self._references.place_of(schema)
         for keyword, made in ASSERTIONS.items():
             if keyword in schema:
                 try:
@@ -181,12 +100,13 @@ class _Compiler:
             node.leftovers.append((list, applicators.unevaluated_items(*self._part(node, schema["unevaluatedItems"]))))
 
     def _on_same_value(self, node: Node, schema: Mapping[str, Any]) -> Iterator[tuple[type | None, Applicator]]:
-        base, place = self._known[id(schema)]
         if "$ref" in schema:
-            target = self._resolved(schema["$ref"], base, (*place, "$ref"))
-            yield None, applicators.reference(*self._referred(node, target))
+            yield None, applicators.reference(*self._referred(node, self._references.target(schema, "$ref")))
         if "$dynamicRef" in schema:
-            yield None, self._dynamic_reference(node, schema["$dynamicRef"], base, (*place, "$dynamicRef"))
+            target = self._references.target(schema, "$dynamicRef")
+            candidates = self._references.candidates(schema, target)
+            first, *others = self._referred(node, target, *candidates.values())
+            yield None, applicators.dynamic_reference(first, dict(zip(candidates, others, strict=True)))
         for keyword, made in (
             ("allOf", applicators.all_of),
             ("anyOf", applicators.any_of),
@@ -205,14 +125,6 @@ class _Compiler:
             table = schema["dependentSchemas"]
             nodes = dict(zip(table, self._alike(node, *table.values()), strict=True))
             yield dict, applicators.dependent_schemas(nodes)
-
-    def _dynamic_reference(self, node: Node, reference: str, base: str, place: Place) -> Applicator:
-        target = self._resolved(reference, base, place)
-        anchor = urldefrag(reference).fragment
-        is_dynamic = is_dict(target) and target.get("$dynamicAnchor") == anchor
-        candidates = self._dynamic.get(anchor, {}) if is_dynamic else {}
-        nodes = self._referred(node, target, *candidates.values())
-        return applicators.dynamic_reference(nodes[0], dict(zip(candidates, nodes[1:], strict=True)))
 
     def _on_members(self, node: Node, schema: Mapping[str, Any]) -> Iterator[tuple[type | None, Applicator]]:
         if "required" in schema:
@@ -241,7 +153,7 @@ class _Compiler:
         try:
             return searcher(pattern)
         except re.error as error:
-            place = (*self._known[id(schema)][1], "patternProperties", pattern)
+            place = (*self._references.place_of(schema), "patternProperties", pattern)
             raise SchemaFault(place, f"is not a regular expression: {error}") from None
 
     def _on_items(self, node: Node, schema: Mapping[str, Any]) -> Iterator[tuple[type | None, Applicator]]:
@@ -298,7 +210,7 @@ class _Compiler:
     def _refuse_circles(self) -> None:
         """Refuse references that lead back to themselves without going into the value: they would never end."""
         done: set[int] = set()
-        for schema, node in self._nodes.items():
+        for node in self._nodes.values():
             path: list[int] = [id(node)]
             pending = [iter(self._same[id(node)])]
             while pending and id(node) not in done:
@@ -307,14 +219,10 @@ class _Compiler:
                     pending.pop()
                     done.add(path.pop())
                 elif id(following) in path:
-                    raise SchemaFault(self._known[schema][1], "it refers to itself without end")
+                    raise SchemaFault((), "it refers to itself without end")
                 elif id(following) not in done:
                     path.append(id(following))
                     pending.append(iter(self._same.get(id(following), ())))
-
-
-def _joined(base: str, reference: str) -> str:
-    return base + reference if reference.startswith("#") else urljoin(base, reference)
 
 
 _APPLYING = (

@@ -8,6 +8,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from .._schema.type_guards import is_list, is_mapping, is_tuple
 from ..errors import AgentError
 from ._names import NameRule, wire_names
 from ._text import text_of
-from ._walk import Schema, portable, without_nulls
+from ._walk import Schema, portable, with_plain_root, without_nulls
 
 Spec = ToolSpec | PublicSpec
 
@@ -75,13 +76,23 @@ class Provider(abc.ABC):
         self._names = wire_names(self._specs, self.rule)
         self._tool_names = {wire: name for name, wire in wire_names(sorted(hidden), self.rule).items()}
         self._tool_names.update((wire, name) for name, wire in self._names.items())
-        self._strict: set[str] = set()
+        self._strict: dict[str, Schema] = {}
+        """The schemas from `portable` of the tools that are exported in strict mode."""
+        self._not_strict: dict[str, str] = {}
         self._tools = [self._exported(spec, self._names[name]) for name, spec in self._specs.items()]
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """What goes into a request, ready for JSON; the caller's own copy."""
         return copy.deepcopy(self._tools)
+
+    @property
+    def not_strict(self) -> Mapping[str, str]:
+        """The tools that the provider's strict mode has no form for, each with the reason: `tools` has them without it.
+
+        Empty for a format without a strict mode.
+        """
+        return MappingProxyType(self._not_strict)
 
     def name_for(self, tool: str) -> str:
         """The name that the model knows a tool by; the name itself for a tool that it does not know."""
@@ -168,7 +179,7 @@ class Provider(abc.ABC):
             data = encode_arguments({"": arguments})[4:-1]  # the engine says that it must be an object
         if tool in self._strict and b"null" in data:
             # With the standard library, whose numbers are exact.
-            value = without_nulls(json.loads(data), self._specs[tool].input_schema)
+            value = without_nulls(json.loads(data), self._strict[tool])
             data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         return msgspec.Raw(data)
 
@@ -223,8 +234,8 @@ def neutral(spec: Spec) -> Schema:
 
 
 def parameters_of(spec: Spec) -> Schema:
-    """The schema of the arguments as `_walk.portable` makes it."""
-    return portable(_plain(spec.input_schema))
+    """The schema of the arguments, in the words that providers share and with a plain root."""
+    return with_plain_root(portable(spec.input_schema))
 
 
 def _plain(schema: Mapping[str, Any]) -> Schema:

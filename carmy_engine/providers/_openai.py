@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._calls import ModelResult
-from ._base import CallStream, Provider, Spec, Written, key_in, look, many, parameters_of, text_in
+from ._base import CallStream, Provider, Spec, Written, key_in, look, many, text_in
 from ._names import NameRule
-from ._strict import strict_schema
+from ._strict import NotStrictError, loose_schema, strict_schema
+from ._walk import portable, with_plain_root
 
 _NAMES = NameRule(first="A-Za-z0-9_-", rest="A-Za-z0-9_-", limit=64)
 
@@ -24,16 +25,16 @@ class _OpenAI(Provider):
 
     def _function(self, spec: Spec, name: str) -> dict[str, Any]:
         """In strict mode where the arguments can be expressed in it."""
-        parameters = parameters_of(spec)
-        strict = strict_schema(parameters)
-        if strict is not None:
-            self._strict.add(spec.name)
-        return {
-            "name": name,
-            "description": spec.description,
-            "parameters": parameters if strict is None else strict,
-            "strict": strict is not None,
-        }
+        whole = portable(spec.input_schema)
+        try:
+            parameters = strict_schema(whole)
+        except NotStrictError as reason:
+            self._not_strict[spec.name] = str(reason)
+            parameters = loose_schema(with_plain_root(whole))
+        else:
+            self._strict[spec.name] = whole
+        is_strict = spec.name in self._strict
+        return {"name": name, "description": spec.description, "parameters": parameters, "strict": is_strict}
 
 
 class OpenAIChat(_OpenAI):

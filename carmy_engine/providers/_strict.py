@@ -1,7 +1,7 @@
-"""JSON Schema for OpenAI's strict mode, as its guide "Structured model outputs" describes under "Supported schemas".
+"""JSON Schema for OpenAI: in its strict mode, as its guide "Structured model outputs" describes under "Supported schemas", and without.
 
-All fields are required, optional ones may be null; objects are closed; a few keywords and formats are known, and unions
-are ``anyOf``. What a schema says beyond that goes into descriptions, for the model to read and the engine to check.
+In strict mode all fields are required, optional ones may be null; objects are closed; a few keywords and formats are known,
+and unions are ``anyOf``. What a schema says beyond that goes into descriptions, for the model to read and the engine to check.
 """
 
 from __future__ import annotations
@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._schema.type_guards import is_dict, is_list
-from ._walk import Schema, accepts_null, definitions_of, described, parts_of
+from ._walk import (
+    AT_ROOT,
+    Schema,
+    accepts_null,
+    definitions_of,
+    described,
+    item_schemas,
+    mapped,
+    order_of_items,
+    parts_of,
+    referred,
+)
 
 MAX_LEVELS = 10
 MAX_PROPERTIES = 5_000
@@ -35,33 +46,64 @@ _SILENT = {"$defs", "$schema", "$id", "$comment", "default", "unevaluatedItems"}
 _SCALARS = {"string", "number", "integer", "boolean"}
 
 
-class _NotStrict(Exception):  # noqa: N818 - a signal inside this module
-    """The schema says something that strict mode has no form for, such as free names of fields."""
+class NotStrictError(Exception):
+    """The schema says something that strict mode has no form for; the text says what."""
 
 
-def strict_schema(schema: Mapping[str, Any]) -> Schema | None:
-    """The same arguments in strict mode; None when strict mode cannot express them.
+def strict_schema(schema: Mapping[str, Any]) -> Schema:
+    """The same arguments in strict mode.
+
+    Args:
+        schema: From `_walk.portable`.
+
+    Raises:
+        NotStrictError: Strict mode cannot express them.
+    """
+    definitions = definitions_of(schema)
+    at_root = next((key for key in AT_ROOT if key in schema), None)
+    if at_root is not None:
+        raise NotStrictError(f"its root has '{at_root}'")
+    made = _strict({**schema, "type": "object", "properties": schema.get("properties", {})}, definitions)
+    if definitions:
+        made["$defs"] = {name: _strict(node, definitions) for name, node in definitions.items()}
+    _check_limits(made)
+    return made
+
+
+def loose_schema(schema: Mapping[str, Any]) -> Schema:
+    """A schema for a function without strict mode: the interface refuses arrays that do not say what their items are.
 
     Args:
         schema: From `_walk.portable`.
     """
-    definitions = definitions_of(schema)
-    try:
-        made = _object(schema, definitions)
-        if definitions:
-            made["$defs"] = {name: _strict(node, definitions) for name, node in definitions.items()}
-        return made if _within_limits(made) else None
-    except _NotStrict:
-        return None
+    made = mapped(schema, loose_schema)
+    kind = made.get("type")
+    if "prefixItems" in made or "array" in (kind if is_list(kind) else [kind]):
+        parts = item_schemas(made)
+        notes = order_of_items(made)
+        made.pop("prefixItems", None)
+        made["items"] = _one_of(parts)
+        return described(made, notes)
+    return made
+
+
+def _one_of(schemas: list[Schema]) -> Schema:
+    """What fits any of some schemas; anything, if one of them does."""
+    if not schemas or {} in schemas:
+        return {}
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _strict(node: Mapping[str, Any], definitions: Schema) -> Schema:
     if "$ref" in node:
+        if referred(node) not in definitions:
+            raise NotStrictError(f"it refers to {node['$ref']!r}")
         reference: Schema = {"$ref": node["$ref"]}
         text = node.get("description")
         return reference if text is None else {"anyOf": [reference], "description": text}
-    if any(word in node for word in _IMPOSSIBLE):
-        raise _NotStrict
+    impossible = next((word for word in _IMPOSSIBLE if word in node), None)
+    if impossible is not None:
+        raise NotStrictError(f"it has '{impossible}'")
     if "anyOf" in node:
         return _union(node, definitions)
     kept = {key: node[key] for key in ("title", "description") if key in node}
@@ -74,7 +116,7 @@ def _strict(node: Mapping[str, Any], definitions: Schema) -> Schema:
         return _array(node, definitions)
     kinds = kind if is_list(kind) else [kind]
     if not kinds or any(one not in _SCALARS and one != "null" for one in kinds):
-        raise _NotStrict
+        raise NotStrictError("it has values of any type" if kind is None else f"it has a choice of types: {kinds}")
     return _said({"type": kind, **_keywords(node)}, node)
 
 
@@ -96,8 +138,8 @@ def _said(made: Schema, node: Mapping[str, Any]) -> Schema:
 
 def _choice(node: Mapping[str, Any]) -> Schema:
     values = node["enum"] if "enum" in node else [node["const"]]
-    if any(is_dict(value) or is_list(value) for value in values):
-        raise _NotStrict
+    if not values or any(is_dict(value) or is_list(value) for value in values):
+        raise NotStrictError("it has fixed values that are objects or lists, or none")
     kinds = list(dict.fromkeys(_kind_of(value) for value in values))
     return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(values)}
 
@@ -121,9 +163,11 @@ def _union(node: Mapping[str, Any], definitions: Schema) -> Schema:
 
 
 def _object(node: Mapping[str, Any], definitions: Schema) -> Schema:
-    if node.get("additionalProperties", False) is not False or ("properties" not in node and "anyOf" not in node):
-        raise _NotStrict
+    if node.get("additionalProperties", False) is not False or "properties" not in node:
+        raise NotStrictError("it has an object with free names of fields")
     required = node.get("required", ())
+    if not set(required) <= node["properties"].keys():
+        raise NotStrictError("it requires fields that it does not describe")
     properties: Schema = {}
     for name, part in node["properties"].items():
         made = _strict(part, definitions)
@@ -144,20 +188,14 @@ def _object(node: Mapping[str, Any], definitions: Schema) -> Schema:
 
 
 def _array(node: Mapping[str, Any], definitions: Schema) -> Schema:
-    made: Schema = {"type": "array", **_keywords(node)}
-    if "prefixItems" in node:
-        arms: list[Schema] = []
-        for part in node["prefixItems"]:
-            if (arm := _strict(part, definitions)) not in arms:
-                arms.append(arm)
-        if not arms or is_dict(node.get("items")):
-            raise _NotStrict
-        made["items"] = arms[0] if len(arms) == 1 else {"anyOf": arms}
-    elif is_dict(node.get("items")):
-        made["items"] = _strict(node["items"], definitions)
-    else:
-        raise _NotStrict
-    return _said(made, node)
+    arms: list[Schema] = []
+    for part in item_schemas(node):
+        if (arm := _strict(part, definitions)) not in arms:
+            arms.append(arm)
+    if not arms:
+        raise NotStrictError("it has a list of nothing")
+    made = {"type": "array", **_keywords(node), "items": _one_of(arms)}
+    return described(_said(made, node), order_of_items(node))
 
 
 def _nullable(made: Schema) -> Schema:
@@ -172,21 +210,22 @@ def _nullable(made: Schema) -> Schema:
     return {"anyOf": [{key: value for key, value in made.items() if key != "description"}, {"type": "null"}], **text}
 
 
-def _within_limits(schema: Schema) -> bool:
+def _check_limits(schema: Schema) -> None:
     properties = values = characters = 0
     pending = [(schema, 1)]
     while pending:
         node, level = pending.pop()
         if level > MAX_LEVELS:
-            return False
+            raise NotStrictError(f"it has more than {MAX_LEVELS} levels")
         names = node.get("properties", {})
         choices = node.get("enum", [])
         texts = [choice for choice in choices if isinstance(choice, str)]
         if len(choices) > _LARGE_ENUM and sum(map(len, texts)) > MAX_LARGE_ENUM_CHARACTERS:
-            return False
+            raise NotStrictError("it has too long a list of choices")
         properties += len(names)
         values += len(choices)
         characters += sum(map(len, [*names, *texts, *node.get("$defs", {})]))
         # Definitions count from where they stand: where they are used, they would go round in circles.
         pending += [(part, level + (node.get("type") == "object")) for part in parts_of(node)]
-    return properties <= MAX_PROPERTIES and values <= MAX_ENUM_VALUES and characters <= MAX_CHARACTERS
+    if properties > MAX_PROPERTIES or values > MAX_ENUM_VALUES or characters > MAX_CHARACTERS:
+        raise NotStrictError("it has too many properties, choices or characters")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from .._json_schema import SchemaFault, bundled
+from .._json_schema.keywords import LISTS, SINGLE, TABLES
 from .._schema.type_guards import is_dict, is_list, is_mapping
 
 Schema = dict[str, Any]
-
-_SINGLE = (
-    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
-    "unevaluatedProperties", "contentSchema",
-)  # fmt: skip
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_TABLES = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 
 MAX_PARTS = 10_000
 """Parts of a schema without references. Definitions that use each other twice grow like powers of two."""
@@ -27,25 +24,25 @@ class _TooLargeError(Exception):
 
 def parts_of(node: Mapping[str, Any]) -> Iterator[Schema]:
     """The schemas right inside a schema, those of definitions included."""
-    for key in _SINGLE:
+    for key in SINGLE:
         if is_dict(part := node.get(key)):
             yield part
-    for key in _LISTS:
+    for key in LISTS:
         yield from (part for part in node.get(key, ()) if is_dict(part))
-    for key in _TABLES:
+    for key in TABLES:
         yield from (part for part in node.get(key, {}).values() if is_dict(part))
 
 
 def mapped(node: Mapping[str, Any], change: Callable[[Schema], Schema]) -> Schema:
     """A copy with the schemas right inside it changed."""
     made = dict(node)
-    for key in _SINGLE:
+    for key in SINGLE:
         if is_dict(part := node.get(key)):
             made[key] = change(part)
-    for key in _LISTS:
+    for key in LISTS:
         if is_list(parts := node.get(key)):
             made[key] = [change(_as_table(part)) for part in parts]
-    for key in _TABLES:
+    for key in TABLES:
         if is_dict(table := node.get(key)):
             made[key] = {name: change(_as_table(part)) for name, part in table.items()}
     return made
@@ -68,7 +65,8 @@ def referred(node: Mapping[str, Any]) -> str | None:
 
 def definitions_of(schema: Mapping[str, Any]) -> Schema:
     """The definitions of a schema by name, whichever word they stand under."""
-    return {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    found = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    return {name: _as_table(part) for name, part in found.items()}
 
 
 def resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -85,8 +83,15 @@ def inlined(schema: Mapping[str, Any]) -> Schema:
 
     What stands beside a reference, such as a description, wins over the definition's own.
     """
+    with contextlib.suppress(SchemaFault):  # from elsewhere, of another dialect
+        schema = bundled(dict(schema))
     definitions = definitions_of(schema)
     root = {key: value for key, value in schema.items() if key not in ("$defs", "definitions", "$schema")}
+    # A root is an object with properties, not a reference to one, even where it goes round in circles.
+    seen: set[str] = set()
+    while (name := referred(root)) is not None and name in definitions and name not in seen:
+        seen.add(name)
+        root = {**definitions[name], **{key: value for key, value in root.items() if key != "$ref"}}
     try:
         return _inlined(root, definitions, frozenset(_circular(definitions)))
     except _TooLargeError:
@@ -115,7 +120,8 @@ def _inlined(root: Schema, definitions: Schema, kept: frozenset[str]) -> Schema:
     done: Schema = {}
     while pending := [name for name in used if name not in done]:
         for name in pending:
-            done[name] = mapped(definitions[name], change)
+            definition = definitions[name]
+            done[name] = mapped(definition, change) if referred(definition) in (None, name) else change(definition)
     return {**made, "$defs": done} if done else made
 
 
@@ -143,14 +149,12 @@ def _names_in(node: Mapping[str, Any]) -> Iterator[str]:
         yield from _names_in(part)
 
 
-_AT_ROOT = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if", "then", "else")
+AT_ROOT = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if", "then", "else")
+"""Keywords that providers refuse in the root of a schema of arguments."""
 
 
 def portable(schema: Mapping[str, Any]) -> Schema:
-    """A schema of arguments as providers take it: without references where it can be, one word for unions, a plain root.
-
-    What a root says beside its properties is left to the engine, which checks it anyway.
-    """
+    """A schema of arguments in the words that providers share: without references where it can be, one word for unions."""
 
     def change(node: Schema) -> Schema:
         made = mapped(node, change)
@@ -169,9 +173,36 @@ def portable(schema: Mapping[str, Any]) -> Schema:
             ]
         return made
 
-    made = change(inlined(schema))
-    root = {key: value for key, value in made.items() if key not in _AT_ROOT}
+    return change(inlined(schema))
+
+
+def with_plain_root(schema: Mapping[str, Any]) -> Schema:
+    """A schema from `portable` whose root is an object with properties.
+
+    What the root says besides is left to the engine, which checks it anyway.
+    """
+    root = {key: value for key, value in schema.items() if key not in AT_ROOT}
     return {**root, "type": "object", "properties": root.get("properties", {})}
+
+
+def item_schemas(node: Mapping[str, Any]) -> list[Schema]:
+    """The different schemas that the items of an array may have; an empty one among them if they may be anything."""
+    prefix = node.get("prefixItems", [])
+    rest = node.get("items", {})
+    is_closed = rest is False or node.get("maxItems", math.inf) <= len(prefix)
+    found: list[Schema] = []
+    for part in [*prefix, *([] if is_closed else [rest])]:
+        if (made := _as_table(part)) not in found:
+            found.append(made)
+    return found
+
+
+def order_of_items(node: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """The note that tells the order of items of different types, where `item_schemas` takes its place."""
+    if len(item_schemas(node)) < 2:
+        return []
+    kinds = [_as_table(part).get("type", "any") for part in node.get("prefixItems", ())]
+    return [("items in order", kinds)] if kinds else []
 
 
 def accepts_null(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
@@ -206,7 +237,7 @@ def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
 
     Args:
         value: What the model sent.
-        schema: The tool's own schema.
+        schema: The tool's, from `portable`.
     """
     return _without_nulls(value, schema, definitions_of(schema))
 

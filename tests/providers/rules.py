@@ -20,7 +20,9 @@ _TABLES = ("properties", "patternProperties", "$defs")
 
 
 def nodes(schema: Schema, place: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every schema inside a schema, with its place."""
+    """Every schema inside a schema that is an object, with its place."""
+    if isinstance(schema, bool):
+        return
     yield place, schema
     for key in _SINGLE:
         if isinstance(schema.get(key), dict):
@@ -179,7 +181,7 @@ def gemini_json(schema: Schema) -> Found:
         if not all(isinstance(value, str | int | float) for value in node.get("enum", ())):
             yield f"{place}: an enum of something else than texts and numbers"
         for name in node.get("required", ()):
-            if any("$ref" in inner for _, inner in nodes(node["properties"][name])):
+            if any("$ref" in inner for _, inner in nodes(node.get("properties", {}).get(name, {}))):
                 yield f"{place}: {name} goes round in circles, and is required"
 
 
