@@ -18,6 +18,8 @@ import pytest
 
 from carmy_engine import App, __version__
 from carmy_engine.cli import main, run_app
+from tests.boundary.app import make_app
+from tests.boundary.escapes import ESCAPES
 
 from .conftest import Write
 
@@ -72,6 +74,13 @@ def test_standard_output_is_given_back(carmy: Carmy, capfd: pytest.CaptureFixtur
     carmy("call", "shop.py", "search", '{"query": "mouse"}')
     print("mine again", flush=True)
     assert capfd.readouterr().out == "mine again\n"
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_a_call_whose_tool_raises_anything_has_an_answer(escape: str, carmy: Carmy) -> None:
+    """`call` prints ``TOOL_PANIC`` and ends with 1, whatever the tool raises: no cancel of its own is taken for a Ctrl-C."""
+    ran = carmy("call", "after_a_wait", json.dumps({"how": escape}), app=make_app())
+    assert (ran.code, ran.json["error"]["code"]) == (1, "TOOL_PANIC")
 
 
 def test_a_call_that_fails_ends_with_1(carmy: Carmy) -> None:

@@ -84,7 +84,7 @@ class Connection:
             # The boundary of one connection: a fault of ours, or of the library below, must not end the others.
             contain(fault, self._log, "a WebSocket connection failed")
         finally:
-            await trio.aclose_forcefully(self._stream)
+            self._stream.socket.close()  # without an await: a cancel there would take the place of a Ctrl-C
 
     async def _shake_hands(self) -> tuple[Offer, BoundEngine] | None:
         """Read the handshake and decide on it. None when there was none, or when it was refused and answered so."""
