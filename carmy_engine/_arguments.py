@@ -12,11 +12,12 @@ from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationEr
 
 from ._schema import docstrings
 from ._schema.annotations import UnusableType
-from ._schema.argument_rules import strict_types
-from ._schema.core_schema import Node, Types, object_of, types_of, whole
+from ._schema.argument_rules import argument_types
+from ._schema.core_schema import types_of
 from ._schema.json_form import encode_arguments
 from ._schema.json_schema import input_schema
 from ._schema.messages import Problem, invalid_arguments, problems_of
+from ._schema.nodes import Node, Types, object_of, whole
 from ._signature import SignaturePlan
 from .codec import invalid_request
 from .errors import AgentError
@@ -90,7 +91,7 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
             annotation = Annotated[annotation, pydantic.Field(default=argument.default)]
         annotations[argument.name] = annotation
     types = types_of(annotations)
-    strict = strict_types(types)
+    strict = argument_types(types)
     published: Node | None = None
     if plan.input is None:
         root: Node = object_of(strict.fields)

@@ -13,16 +13,35 @@ from pydantic_core import (
     SchemaSerializer,
     SchemaValidator,
     ValidationError,
+    from_json,
 )
 
 from . import codec
 from ._error_boundary import Fault, call_foreign
-from ._schema.core_schema import Node, Types, types_of, whole
-from ._schema.json_form import first_infinite, first_without_form, jsonable
+from ._schema.core_schema import types_of
+from ._schema.json_form import (
+    ODD_OFFSET,
+    first_ambiguous,
+    first_infinite,
+    first_odd_offset,
+    first_without_form,
+)
 from ._schema.json_schema import output_schema
 from ._schema.messages import Problem, output_subject, problems_of
-from ._schema.output_rules import Checked, Loose, Rendered, is_constrained, is_finite, is_wrapped
-from ._schema.serializer import make_serializer, too_large
+from ._schema.nodes import Node, Types, whole
+from ._schema.output_rules import (
+    checked_types,
+    converted_types,
+    has_open_names,
+    has_times,
+    is_finite,
+    is_wrapped,
+    null_fits_inside,
+    proof_of,
+    written_types,
+)
+from ._schema.plain_values import has_only_names, jsonable
+from ._schema.serializer import Doubts, has_infinite, has_offset, make_serializer, too_large
 from ._schema.type_guards import is_dict
 from ._signature import SignaturePlan
 from .errors import AgentError
@@ -65,15 +84,24 @@ def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> Output
     """
     types = types_of({_RETURN: plan.returns})
     schema = output_schema(types, types.fields[_RETURN]["schema"])
-    rendered = Rendered(types)
-    root = rendered.visit(types.fields[_RETURN]["schema"])
-    definitions = [{**rendered.visit(node), "ref": ref} for ref, node in types.definitions.items()]
+    written = written_types(types)
+    root = written.fields[_RETURN]["schema"]
+    nodes = [root, *written.definitions.values()]
     # NaN written as such is found afterwards; written as null it would be lost.
     serializer = SchemaSerializer(
-        whole(root, definitions), CoreConfig(ser_json_inf_nan="constants"), _use_prebuilt=False
+        whole(root, written.definitions.values()),
+        CoreConfig(ser_json_inf_nan="constants", serialize_by_alias=True),
+        _use_prebuilt=False,
     )
-    nodes = [root, *definitions]
-    renderer = _Renderer(serializer, types, is_finite=is_finite(nodes), is_wrapped=is_wrapped(nodes))
+    own: Node = types.fields[_RETURN]["schema"]
+    doubts = Doubts(
+        null=not null_fits_inside(types, own),
+        infinite=not is_finite(written, nodes),
+        offset=has_times(types),
+        names=has_open_names(types),
+        proof=proof_of(types, own),
+    )
+    renderer = _Renderer(serializer, types, doubts, is_wrapped=is_wrapped(nodes))
     return OutputRenderer(schema, renderer.limited, renderer.promised)
 
 
@@ -92,15 +120,14 @@ def _plain_type(node: Node) -> type | None:
 class _Renderer:
     """Renders at once when it can; asks what is wrong only when something is."""
 
-    def __init__(self, serializer: SchemaSerializer, types: Types, *, is_finite: bool, is_wrapped: bool) -> None:
+    def __init__(self, serializer: SchemaSerializer, types: Types, doubts: Doubts, *, is_wrapped: bool) -> None:
         self._serializer = serializer
         self._to_json = serializer.to_json
-        self._is_finite = is_finite
+        self._doubts = doubts
         self._is_wrapped = is_wrapped
         self._plain = _plain_type(types.resolve(types.fields[_RETURN]["schema"]))
         self._types = types
-        self._check = _Validator(Checked(types).all()) if is_constrained(types) else None
-        self._diagnosis: _Validator | None = None
+        self._check: _Validator | None = None
         self._convert: _Validator | None = None
 
     def limited(self, limit: int) -> Callable[[Any], bytes]:
@@ -108,8 +135,9 @@ class _Renderer:
 
         It raises `AgentError` ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
         """
-        prove = None if self._is_finite and self._check is None else self._proved
-        typed = make_serializer(self._serializer, self._converted, prove, limit, is_wrapped=self._is_wrapped)
+        typed = make_serializer(
+            self._serializer, self._converted, self._verified, self._doubts, limit, is_wrapped=self._is_wrapped
+        )
         if self._plain is None:
             return typed
 
@@ -123,26 +151,38 @@ class _Renderer:
 
         return plain
 
-    def _proved(self, value: Any, data: bytes) -> bytes:
-        """`data`, if what it was made of has the right values as well as the right types."""
-        if self._may_be_infinite(data):
-            return self._finite(value, data)
-        if self._check is not None:
-            problems = self._check(value)
-            if problems:
-                raise invalid_output(problems)
-        return data
+    @property
+    def _checker(self) -> _Validator:
+        if self._check is None:
+            self._check = _Validator(checked_types(self._types))
+        return self._check
 
-    def _may_be_infinite(self, data: bytes) -> bool:
-        # One letter is found ten times as fast as a word, and many outputs have neither.
-        return not self._is_finite and ((b"N" in data and b"NaN" in data) or (b"I" in data and b"Infinity" in data))
+    def _verified(self, value: Any, data: bytes, *, is_converted: bool = False) -> bytes:
+        """`data`, if it fits the schema and says exactly what it was made of."""
+        problems = self._checker.problems_in_json(data)
+        if not problems and has_infinite(data):
+            try:
+                codec.decode(data)
+            except AgentError:
+                problems = [_problem(first_infinite(from_json(data)) or "", "must be a finite number")]
+        if not problems and self._doubts.offset and has_offset(data):
+            odd = first_odd_offset(value)
+            problems = [] if odd is None else [_problem(odd, ODD_OFFSET)]
+        if not problems and self._doubts.names and not has_only_names(value):
+            ambiguous = first_ambiguous(value)
+            problems = [] if ambiguous is None else [_problem(*ambiguous)]
+        if problems and not is_converted:
+            return self._converted(value)  # of another class, perhaps, which pydantic takes for the one promised
+        if problems:
+            raise invalid_output(problems)
+        return data
 
     def promised(self, value: Any) -> Any:
         """A value that was rendered, in the shape that the type promises: a model, if the tool returned a dict for it."""
         if self._convert is None:
             return value  # nothing of another shape was ever rendered
         try:
-            self._to_json(value, by_alias=True, warnings="error")
+            self._to_json(value, warnings="error")
         except Exception:  # noqa: BLE001 - see `make_serializer`
             return self._convert.converted(value)
         return value
@@ -153,49 +193,37 @@ class _Renderer:
             return is_dict(value) and type(value) is dict and all(type(name) is str for name in value)
         return self._plain is object
 
-    def _checked(self, value: Any) -> list[Problem]:
-        """What is wrong with a value whose outermost type is right."""
-        if self._diagnosis is None:
-            self._diagnosis = self._check or _Validator(Checked(self._types).all())
-        return self._diagnosis(value)
-
-    def _finite(self, value: Any, data: bytes) -> bytes:
-        """`data`, if what looks like a number that JSON lacks is a text."""
-        problems = self._checked(value)
-        if problems:
-            raise invalid_output(problems)
-        try:
-            codec.decode(data)
-        except AgentError:
-            pass
-        else:
-            return data
-        raise invalid_output([_problem(first_infinite(value) or "", "must be a finite number")])
-
     def _converted(self, value: Any) -> bytes:
         """The JSON of a value that has another shape than promised, such as a dict for a model."""
         if self._convert is None:
-            self._convert = _Validator(Loose(self._types).all())
+            self._convert = _Validator(converted_types(self._types))
         problems = self._convert(value)
         if problems:
             raise invalid_output(problems)
         converted = self._convert.converted(value)
         try:
-            data = self._to_json(converted, by_alias=True, warnings="error")
+            data = self._to_json(converted, warnings="error")
         except Exception:  # noqa: BLE001 - see `make_serializer`
             data = None
         if data is None:
-            problems = self._checked(converted)
+            problems = self._mismatches(converted)
             if problems:
                 raise invalid_output(problems)
-            found = first_without_form(converted) or ("", "has no JSON form")
+            found = first_without_form(converted) or first_ambiguous(converted) or ("", "has no JSON form")
             raise invalid_output([_problem(*found)]) from self._failure(converted)
-        return self._proved(converted, data)
+        return self._verified(converted, data, is_converted=True)
+
+    def _mismatches(self, value: Any) -> list[Problem]:
+        """What is wrong with a value that its serialiser does not take: what it would write in spite of that says so."""
+        try:
+            return self._checker.problems_in_json(self._to_json(value, warnings=False))
+        except Exception:  # noqa: BLE001 - see `make_serializer`
+            return []
 
     def _failure(self, value: Any) -> BaseException | None:
         """What code of the tool's author raises when `value` is written, None if it raises nothing. `to_json` keeps only its text."""
         try:
-            call_foreign(self._serializer.to_python, value, mode="json", by_alias=True, warnings="none")
+            call_foreign(self._serializer.to_python, value, mode="json", warnings="none")
         except AgentError as error:
             return error
         except Fault as fault:
@@ -204,13 +232,14 @@ class _Renderer:
 
 
 class _Validator:
-    """One way to look at a value, in Python mode."""
+    """One way to look at an output."""
 
     def __init__(self, types: Types) -> None:
         self._types = types
         self._root: Node = types.fields[_RETURN]["schema"]
         schema = whole(self._root, types.definitions.values())
-        self._validate = SchemaValidator(schema, CoreConfig(strict=True), _use_prebuilt=False).validate_python
+        self._validator = SchemaValidator(schema, CoreConfig(strict=True), _use_prebuilt=False)
+        self._validate = self._validator.validate_python
 
     def __call__(self, value: Any) -> list[Problem]:
         """What is wrong with a value."""
@@ -223,6 +252,15 @@ class _Validator:
             return [_problem("", "is nested too deeply, or contains itself")]
         return []
 
+    def problems_in_json(self, data: bytes) -> list[Problem]:
+        """What is wrong with JSON that was written."""
+        try:
+            self._validator.validate_json(data)
+        except ValidationError as problem:
+            errors: Any = problem.errors(include_url=False)
+            return problems_of(self._types, self._root, errors, output_subject)
+        return []
+
     def converted(self, value: Any) -> Any:
         """The value as the type promises it, after a call has found nothing wrong."""
         return self._validate(value, by_alias=True, by_name=True)
@@ -231,9 +269,12 @@ class _Validator:
 def _as_it_is(value: Any) -> bytes | None:
     """A value of no declared type as JSON; None when that needs a closer look."""
     try:
-        return msgspec.json.encode(value, enc_hook=jsonable)
+        if not has_only_names(value):
+            return None
+        data = msgspec.json.encode(value, enc_hook=jsonable)
     except Exception:  # noqa: BLE001 - properties of the tool's author run in there
         return None
+    return None if has_offset(data) else data
 
 
 def _problem(path: str, said: str) -> Problem:

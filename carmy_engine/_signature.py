@@ -124,7 +124,9 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any], *, method: b
         raise refuse(function, "it is a generator", "Return a list; send parts with ctx.progress.partial(...).")
     signature = inspect.signature(inner)
     # A copy: get_type_hints would otherwise write evaluated names into the caller's variables.
-    hints = typing.get_type_hints(inner, localns=dict(names), include_extras=True)
+    # Type parameters ("def first[T](...)") are names of the function's own; Python 3.12 does not look them up.
+    own = {parameter.__name__: parameter for parameter in getattr(inner, "__type_params__", ())}
+    hints = typing.get_type_hints(inner, localns={**names, **own}, include_extras=True)
     if hasattr(inner, "__signature__"):
         hints = {**hints, **_said(signature)}
     if "return" not in hints:

@@ -21,7 +21,7 @@ from ._model.spec import ToolSpec
 from ._near import shortened
 from ._output import invalid_output, output_renderer, too_large
 from ._schema.annotations import UnusableType
-from ._schema.json_form import first_infinite, first_without_form, jsonable, may_hide_infinite
+from ._schema.json_form import first_infinite, first_without_form, may_hide_infinite
 from ._schema.messages import (
     MAX_PROBLEMS,
     Problem,
@@ -32,6 +32,7 @@ from ._schema.messages import (
     subject_of,
     unknown_problem,
 )
+from ._schema.plain_values import jsonable
 from ._schema.type_guards import is_dict
 from ._schema.type_names import noun_of_type, one_of
 from ._signature import Argument, SignaturePlan, is_async, is_object_type

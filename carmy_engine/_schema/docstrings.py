@@ -9,10 +9,15 @@ import itertools
 import linecache
 import re
 import sys
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import docstring_parser
+import typing_extensions
+
+from .annotations import QUALIFIERS
+from .type_guards import is_dict
 
 _ARGS = re.compile(r"(Args|Arguments|Parameters|Params):\s*")
 _FIELDS = re.compile(r"(Args|Arguments|Parameters|Params|Attributes|Fields):\s*")
@@ -116,4 +121,27 @@ def _texts_of(body: list[ast.stmt]) -> dict[str, str]:
             and isinstance(text.value.value, str)
         ):
             found[field.target.id] = " ".join(inspect.cleandoc(text.value.value).split())
+    return found
+
+
+def annotated_texts(cls: Any) -> dict[str, str]:
+    """Plain strings in the ``Annotated`` of a class's fields."""
+    fields: Any = getattr(cls, "__pydantic_fields__", None)
+    if is_dict(fields):
+        return {
+            name: next(item for item in field.metadata if isinstance(item, str))
+            for name, field in fields.items()
+            if any(isinstance(item, str) for item in field.metadata)
+        }
+    try:
+        hints = typing_extensions.get_type_hints(cls, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        return {}
+    found: dict[str, str] = {}
+    for name, hint in hints.items():
+        while typing.get_origin(hint) in QUALIFIERS:
+            hint = typing.get_args(hint)[0]  # noqa: PLW2901 - peeled
+        for item in getattr(hint, "__metadata__", ()):
+            if isinstance(item, str):
+                found[name] = item
     return found

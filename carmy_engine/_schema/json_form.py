@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,9 +11,12 @@ import msgspec
 import pydantic
 import pydantic_core
 
+from .._near import shortened
 from ..codec import MAX_JSON_DEPTH, check_json, invalid_request
 from ..errors import AgentError
 from .messages import Location, invalid_arguments, path_of, subject_of
+from .plain_values import has_only_names, jsonable, plain_name
+from .serializer import has_offset
 from .type_guards import is_mapping, is_sequence
 
 
@@ -45,34 +49,25 @@ def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
     else:
         # msgspec writes null for what JSON has no number for; only a look at the values tells.
         infinite = first_infinite(arguments) if may_hide_infinite(arguments, data) else None
-        if infinite is None:
+        odd = first_odd_offset(arguments) if has_offset(data) else None
+        ambiguous = None if has_only_names(arguments) else first_ambiguous(arguments)
+        if infinite is not None:
+            error = _invalid(infinite, "must be a finite number")
+        elif odd is not None:
+            error = _invalid(odd, ODD_OFFSET)
+        elif ambiguous is not None:
+            error = _invalid(*ambiguous)
+        else:
             check_json(data)
             return data
-        error = _invalid(infinite, "must be a finite number")
     raise error
+
+
+ODD_OFFSET = "must have a time zone whose offset is whole minutes, because ISO 8601 has no other"
 
 
 class _NoForm(Exception):  # noqa: N818 - never leaves this module
     """A value has no JSON form; the text says what it would have to be."""
-
-
-def jsonable(value: Any) -> Any:
-    """The JSON form of what msgspec does not know; `TypeError` when it has none."""
-    if isinstance(value, pydantic.BaseModel):
-        try:
-            return value.model_dump(mode="python", by_alias=True, warnings="error")
-        except Exception as problem:
-            # Properties and serialisers of the model's author run in there, and may raise anything.
-            raise TypeError(f"{type(value).__qualname__} cannot be dumped: {type(problem).__name__}") from problem
-    if is_mapping(value):
-        return dict(value)
-    for base in (str, int, float):
-        if isinstance(value, base):
-            return base(value)  # msgspec knows no subclasses
-    cls: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # a class of which nothing is known
-    if hasattr(value, "__pydantic_serializer__") or hasattr(cls, "__get_pydantic_core_schema__"):
-        return str(value)
-    raise TypeError(f"{cls.__qualname__} has no JSON form")
 
 
 def may_hide_infinite(value: Any, data: bytes) -> bool:
@@ -108,6 +103,32 @@ def first_without_form(value: Any) -> tuple[str, str] | None:
                 return path_of(location), "must be a finite number"
         elif not is_sequence(item) and not _is_scalar(item):
             return path_of(location), f"is of type {type(item).__qualname__}, which has no JSON form"
+    return None
+
+
+def first_odd_offset(value: Any) -> str | None:
+    """The path of the first time whose offset from UTC has seconds, which ISO 8601 cannot say; None when there is none."""
+    for location, item in _walk(value):
+        if isinstance(item, dt.datetime | dt.time):
+            offset = item.utcoffset()
+            if offset is not None and (offset.seconds % 60 or offset.microseconds):
+                return path_of(location)
+    return None
+
+
+def first_ambiguous(value: Any) -> tuple[str, str] | None:
+    """Where, and what about it, the first dict is whose keys are not one name each; None when there is none."""
+    for location, item in _walk(value):
+        if is_mapping(item):
+            seen: set[str] = set()
+            for key in item:
+                try:
+                    name = plain_name(key)
+                except (TypeError, ValueError):
+                    return path_of(location), "has a key that cannot be a name in a JSON object"
+                if name in seen:
+                    return path_of(location), f"has two keys that are both '{shortened(name)}' in JSON"
+                seen.add(name)
     return None
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-import typing
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
 import pydantic
-import typing_extensions
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
-from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
-from . import docstrings
-from .annotations import QUALIFIERS, UnusableType
-from .core_schema import Node, Types, object_of, says_extra, whole
-from .structs import struct_of
+from .annotations import UnusableType
+from .kind import Walk
+from .kinds.objects import names_taken
+from .nodes import Node, Types, is_pydantics, object_of, whole
+from .plain_values import json_form
+from .table import TABLE
 from .type_guards import is_dict, is_list
-from .type_names import accepts_null
 
 Schema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
-
-_DECIMAL_PATTERN = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 def input_schema(types: Types, root: Node | None, descriptions: Mapping[str, str]) -> Schema:
@@ -36,8 +30,6 @@ def input_schema(types: Types, root: Node | None, descriptions: Mapping[str, str
         descriptions: Texts for arguments that have none of their own.
     """
     made = _inlined(_generate(types, object_of(types.fields) if root is None else root, "validation"))
-    if root is not None:
-        made.pop("description", None)  # of the class; the tool has its own
     made["type"] = "object"
     made.setdefault("properties", {})
     for name, text in descriptions.items():
@@ -52,7 +44,7 @@ def output_schema(types: Types, root: Node) -> Schema:
 
 
 def _generate(types: Types, root: Node, mode: Mode) -> Schema:
-    generator = _Generator(types)
+    generator = Generator(types)
     try:
         return _untitled(generator.generate(whole(root, types.definitions.values()), mode))
     except (pydantic.PydanticInvalidForJsonSchema, pydantic.PydanticUserError) as problem:
@@ -104,12 +96,21 @@ def _ordered(schema: Schema) -> Schema:
     return {**first, **{key: schema[key] for key in sorted(schema) if key not in first}}
 
 
-class _Generator(GenerateJsonSchema):
-    """pydantic's generator with the engine's table of types."""
+class Generator(GenerateJsonSchema):
+    """pydantic's generator, with the table of types in front of it."""
 
     def __init__(self, types: Types) -> None:
         super().__init__(by_alias=True)
-        self._types = types
+        self.types = types
+
+    def build_schema_type_to_method(self) -> Any:
+        """The rows of the table in front of pydantic's own methods."""
+        own: Any = super().build_schema_type_to_method()
+        return {kind: self._row(kind, method) for kind, method in own.items()}
+
+    def _row(self, kind: str, method: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
+        row = TABLE.get(kind)
+        return method if row is None else lambda schema: row.publish(self, schema, method)
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Nothing: a default without a JSON form is left out of the schema, and works."""
@@ -117,141 +118,49 @@ class _Generator(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
-    def encode_default(self, dft: Any) -> Any:
-        """The JSON form of a default; the caller leaves it out of the schema when there is none."""
-        if isinstance(dft, float) and not math.isfinite(dft):
-            raise PydanticSerializationError("JSON has no such number")
-        return to_jsonable_python(dft, bytes_mode="base64", by_alias=True)
+    def ser_schema(self, schema: Any) -> Schema | None:
+        """Any JSON for a serialiser of the author that does not say what it returns."""
+        if schema["type"] in ("function-plain", "function-wrap") and schema.get("return_schema") is None:
+            return None if is_pydantics(schema) else {}
+        return super().ser_schema(schema)
 
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Schema:
-        inner: Any = schema["schema"]
-        if "default" not in schema:
-            return self.generate_inner(inner)
-        default = schema["default"]
-        if default is None and not accepts_null(self._types, inner):
-            # Python's "= None" without "| None": omitted, and null, give None.
-            return self.generate_inner(inner)
-        return super().default_schema(schema)
-
-    def bytes_schema(self, schema: core_schema.BytesSchema) -> Schema:
-        return {"type": "string", "contentEncoding": "base64"}
-
-    def decimal_schema(self, schema: core_schema.DecimalSchema) -> Schema:
-        text: Schema = {"type": "string", "pattern": _DECIMAL_PATTERN}
-        if self.mode == "serialization":
-            return text
-        whole: Schema = {"type": "integer"}
-        self.update_with_validations(whole, {**schema, "type": "int"}, self.ValidationsMapping.numeric)
-        return {"anyOf": [text, {key: _plain(value) for key, value in whole.items()}]}
-
-    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> Schema:
-        made = super().tagged_union_schema(schema)
-        # A word of OpenAPI; each arm says its tag itself.
-        made.pop("discriminator", None)
-        choices: Schema = dict(schema["choices"])
-        if any(struct_of(self._types.resolve(choice)) is not None for choice in choices.values()):
-            # A tag is optional in a Struct on its own.
-            made = {"type": "object", "required": [schema["discriminator"]], **made}
+    def _named_required_fields_schema(self, named_required_fields: Sequence[Any]) -> Schema:
+        """Every name under which a field is taken; of a required one, at least one has to be there."""
+        made = super()._named_required_fields_schema(named_required_fields)
+        if self.mode != "validation":
+            return made
+        either: list[Schema] = []
+        for name, required, field in named_required_fields:
+            names = names_taken(name, field)
+            if names[0] not in made["properties"]:
+                continue
+            for other in names[1:]:
+                made["properties"].setdefault(other, made["properties"][names[0]])
+            if required and len(names) > 1:
+                made["required"].remove(names[0])
+                either.append({"anyOf": [{"required": [one]} for one in names]})
+        if either:
+            made["allOf"] = either
+            if not made["required"]:
+                del made["required"]
         return made
 
-    def model_schema(self, schema: core_schema.ModelSchema) -> Schema:
-        cls = schema["cls"]
-        made = super().model_schema(schema)
-        config: Any = schema.get("config") or {}
-        titled = cls.model_config.get("title") is not None or cls.model_config.get("model_title_generator") is not None
-        return self._object(made, cls, config, titled=titled, closable=not schema.get("root_model"))
+    def name_schema(self, node: Any) -> Schema:
+        """The schema of the names in an object, for the type of a dict's keys; empty for any text."""
+        resolved = self.types.resolve(node)
+        if self.mode == "serialization" and "serialization" in resolved:
+            return {}
+        return TABLE[resolved["type"]].publish_name(self, resolved)
 
-    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Schema:
-        cls = schema["cls"]
-        own: Any = getattr(cls, "__pydantic_config__", None) or {}
-        made = super().dataclass_schema(schema)
-        return self._object(made, cls, schema.get("config") or {}, titled="title" in own, closable=True)
-
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> Schema:
-        cls = schema.get("cls")
-        made = super().typed_dict_schema(schema)
-        own: Any = getattr(cls, "__pydantic_config__", None) or {}
-        closable = not says_extra(dict(schema))
-        return self._object(made, cls, {}, titled="title" in own, closable=closable)
-
-    def function_after_schema(self, schema: core_schema.AfterValidatorFunctionSchema) -> Schema:
-        made = super().function_after_schema(schema)
-        cls = struct_of(dict(schema))
-        if cls is None:
-            return made
-        return self._object(made, cls, {}, titled=False, closable=True)
-
-    def _object(self, made: Schema, cls: Any, config: Mapping[str, Any], *, titled: bool, closable: bool) -> Schema:
-        """Own words and own rules for the schema of a class."""
-        if "$ref" in made or "properties" not in made:
-            if not titled:
-                made.pop("title", None)
-            return made
-        if not titled:
-            made.pop("title", None)
-        extra = config.get("extra_fields_behavior")
-        if closable and self.mode == "validation" and extra is None and "additionalProperties" not in made:
-            made["additionalProperties"] = False
-        if cls is None:
-            return made
-        doc = cls.__dict__.get("__doc__")
-        if isinstance(doc, str) and made.get("description", inspect.cleandoc(doc)) == inspect.cleandoc(doc):
-            text = docstrings.class_description(doc)
-            made.pop("description", None)
-            if text and not text.startswith(f"{cls.__name__}("):
-                made["description"] = text
-        self._describe(made["properties"], cls)
-        return made
-
-    def _describe(self, properties: Schema, cls: Any) -> None:
-        texts = {**docstrings.fields_of(cls), **_annotated_texts(cls)}
-        for name, text in texts.items():
-            for key in _wire_names(cls, name):
-                if key in properties:
-                    properties[key].setdefault("description", text)
-
-
-def _annotated_texts(cls: Any) -> dict[str, str]:
-    """Plain strings in the ``Annotated`` of a class's fields."""
-    fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if is_dict(fields):
-        return {
-            name: next(item for item in field.metadata if isinstance(item, str))
-            for name, field in fields.items()
-            if any(isinstance(item, str) for item in field.metadata)
-        }
-    try:
-        hints = typing_extensions.get_type_hints(cls, include_extras=True)
-    except (NameError, TypeError, AttributeError):
-        return {}
-    found: dict[str, str] = {}
-    for name, hint in hints.items():
-        while typing.get_origin(hint) in QUALIFIERS:
-            hint = typing.get_args(hint)[0]  # noqa: PLW2901 - peeled
-        for item in getattr(hint, "__metadata__", ()):
-            if isinstance(item, str):
-                found[name] = item
-    return found
-
-
-def _wire_names(cls: Any, name: str) -> list[str]:
-    fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if is_dict(fields) and name in fields:
-        field = fields[name]
-        return [
-            alias
-            for alias in (field.validation_alias, field.serialization_alias, field.alias, name)
-            if isinstance(alias, str)
-        ]
-    config = getattr(cls, "__struct_config__", None)
-    if config is not None:
-        encoded = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
-        return [encoded.get(name, name)]
-    return [name]
-
-
-def _plain(value: Any) -> Any:
-    """A bound of a Decimal as a JSON number."""
-    if not isinstance(value, Decimal):
-        return value
-    return int(value) if value == int(value) else float(value)
+    def default_of(self, node: Any) -> tuple[Any] | None:
+        """The JSON form of a default, None for one that has none or is not shown."""
+        default = node["default"]
+        if default is msgspec.UNSET or default is pydantic.MISSING:
+            return None
+        if default is None and not Walk(TABLE, self.types, "accept").takes_null(node["schema"]):
+            return None  # Python's "= None" without "| None": omitted, and null, give None
+        try:
+            shown = json_form(default)
+        except (TypeError, ValueError):
+            return None
+        return None if shown is None and default is not None else (shown,)

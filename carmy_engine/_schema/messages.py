@@ -8,8 +8,9 @@ from typing import Any
 
 from .._near import not_known, shortened
 from ..errors import AgentError
-from .argument_rules import ARM, NULL, TAG, VALUE
-from .core_schema import Node, Types
+from .labels import ARM, NULL, TAG, VALUE
+from .nodes import Node, Types
+from .table import ERRORS
 from .type_guards import is_dict, is_tuple
 
 Location = tuple[str | int, ...]
@@ -20,107 +21,6 @@ MAX_PROBLEMS = 100
 """Problems that one answer lists. A list of a million wrong items must not become an answer of a hundred megabytes."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,99}")
-
-_WORDS: Mapping[str, tuple[str, str]] = {
-    # pydantic's type: our code, what follows "argument 'x' "
-    "missing": ("missing", "is missing"),
-    "none_required": ("wrong_type", "must be null"),
-    "bool_type": ("wrong_type", "must be true or false"),
-    "bool_parsing": ("wrong_type", "must be true or false"),
-    "int_type": ("wrong_type", "must be an integer"),
-    "int_parsing": ("wrong_type", "must be an integer"),
-    "int_parsing_size": ("wrong_type", "must be an integer of reasonable length"),
-    "int_from_float": ("wrong_type", "must be an integer"),
-    "float_type": ("wrong_type", "must be a number"),
-    "float_parsing": ("wrong_type", "must be a number"),
-    "finite_number": ("wrong_type", "must be a finite number"),
-    "complex_type": ("wrong_type", "must be a complex number in a string"),
-    "complex_str_parsing": ("wrong_format", "must be a complex number in a string"),
-    "string_type": ("wrong_type", "must be a string"),
-    "string_sub_type": ("wrong_type", "must be a string"),
-    "string_unicode": ("wrong_format", "must be valid Unicode"),
-    "string_not_ascii": ("wrong_format", "must be ASCII only"),
-    "string_too_short": ("too_short", "must have at least {min_length} characters"),
-    "string_too_long": ("too_long", "must have at most {max_length} characters"),
-    "string_pattern_mismatch": ("wrong_format", "must match the pattern {pattern}"),
-    "carmy_choice": ("not_allowed", "must be {choices}"),
-    "enum": ("not_allowed", "must be {expected}"),
-    "literal_error": ("not_allowed", "must be {expected}"),
-    "dict_type": ("wrong_type", "must be an object"),
-    "ordered_dict_type": ("wrong_type", "must be an object"),
-    "counter_type": ("wrong_type", "must be an object"),
-    "frozen_dict_type": ("wrong_type", "must be an object"),
-    "mapping_type": ("wrong_type", "must be an object"),
-    "model_type": ("wrong_type", "must be an object"),
-    "model_attributes_type": ("wrong_type", "must be an object"),
-    "dataclass_type": ("wrong_type", "must be an object"),
-    "dataclass_exact_type": ("wrong_type", "must be an object"),
-    "arguments_type": ("wrong_type", "must be an object"),
-    "named_tuple_type": ("wrong_type", "must be a list"),
-    "iterable_type": ("wrong_type", "must be a list"),
-    "iteration_error": ("invalid", "is not valid"),
-    "list_type": ("wrong_type", "must be a list"),
-    "tuple_type": ("wrong_type", "must be a list"),
-    "set_type": ("wrong_type", "must be a list"),
-    "frozen_set_type": ("wrong_type", "must be a list"),
-    "deque_type": ("wrong_type", "must be a list"),
-    "set_item_not_hashable": ("wrong_type", "must be a string, a number, true, false or null"),
-    "too_short": ("too_short", "must have at least {min_length} items"),
-    "too_long": ("too_long", "must have at most {max_length} items"),
-    "greater_than": ("out_of_range", "must be greater than {gt}"),
-    "greater_than_equal": ("out_of_range", "must be at least {ge}"),
-    "less_than": ("out_of_range", "must be less than {lt}"),
-    "less_than_equal": ("out_of_range", "must be at most {le}"),
-    "multiple_of": ("out_of_range", "must be a multiple of {multiple_of}"),
-    "carmy_date": ("wrong_format", "must be an ISO 8601 date such as '2024-12-31'"),
-    "carmy_time": ("wrong_format", "must be an ISO 8601 time such as '23:59:00'"),
-    "carmy_datetime": ("wrong_format", "must be an ISO 8601 date and time such as '2024-12-31T23:59:00Z'"),
-    "carmy_timedelta": ("wrong_format", "must be an ISO 8601 duration such as 'PT1H30M'"),
-    "date_from_datetime_inexact": ("wrong_format", "must be a date without a time"),
-    "date_past": ("out_of_range", "must be in the past"),
-    "date_future": ("out_of_range", "must be in the future"),
-    "datetime_past": ("out_of_range", "must be in the past"),
-    "datetime_future": ("out_of_range", "must be in the future"),
-    "timezone_naive": ("wrong_format", "must have no time zone"),
-    "timezone_aware": ("wrong_format", "must have a time zone, such as the 'Z' in '2024-12-31T23:59:00Z'"),
-    "timezone_offset": ("wrong_format", "must have another time zone"),
-    "carmy_decimal": ("wrong_format", "must be a decimal number in a string, such as '12.50', or an integer"),
-    "decimal_type": ("wrong_format", "must be a decimal number in a string, such as '12.50', or an integer"),
-    "decimal_parsing": ("wrong_format", "must be a decimal number in a string, such as '12.50', or an integer"),
-    "decimal_max_digits": ("out_of_range", "must have at most {max_digits} digits"),
-    "decimal_max_places": ("out_of_range", "must have at most {decimal_places} decimal places"),
-    "decimal_whole_digits": ("out_of_range", "must have at most {whole_digits} digits before the decimal point"),
-    "carmy_bytes": ("wrong_format", "must be base64 in the standard alphabet, with padding"),
-    "bytes_too_short": ("too_short", "must have at least {min_length} bytes"),
-    "bytes_too_long": ("too_long", "must have at most {max_length} bytes"),
-    "uuid_type": ("wrong_format", "must be a UUID in a string"),
-    "uuid_parsing": ("wrong_format", "must be a UUID in a string"),
-    "uuid_version": ("wrong_format", "must be a UUID of version {expected_version}"),
-    "url_type": ("wrong_format", "must be a URL"),
-    "url_parsing": ("wrong_format", "must be a URL"),
-    "url_syntax_violation": ("wrong_format", "must be a URL"),
-    "url_too_long": ("too_long", "must have at most {max_length} characters"),
-    "url_scheme": ("wrong_format", "must be a URL that begins with {expected_schemes}"),
-    "json_type": ("wrong_type", "must be JSON in a string"),
-    "union_tag_not_found": ("missing", "is missing"),
-    "union_tag_invalid": ("not_allowed", "must be one of {expected_tags}"),
-    "recursion_loop": ("invalid", "contains itself"),
-    "recursion_depth_exceeded": ("invalid", "is nested too deeply"),
-    "is_instance_of": ("wrong_type", "must be an instance of {class}"),
-    "date_type": ("wrong_type", "must be a date"),
-    "time_type": ("wrong_type", "must be a time"),
-    "datetime_type": ("wrong_type", "must be a date and time"),
-    "time_delta_type": ("wrong_type", "must be a duration"),
-    "date_parsing": ("wrong_format", "must be a date"),
-    "date_from_datetime_parsing": ("wrong_format", "must be a date"),
-    "time_parsing": ("wrong_format", "must be a time"),
-    "datetime_parsing": ("wrong_format", "must be a date and time"),
-    "datetime_from_date_parsing": ("wrong_format", "must be a date and time"),
-    "datetime_object_invalid": ("wrong_format", "must be a date and time"),
-    "time_delta_parsing": ("wrong_format", "must be a duration"),
-    "bytes_type": ("wrong_type", "must be bytes"),
-    "bytes_invalid_encoding": ("wrong_format", "must be base64 in the standard alphabet, with padding"),
-}
 
 _OWN_TEXT = frozenset({"value_error", "assertion_error"})
 """Raised by a validator of the tool's author, whose text was written for the caller."""
@@ -211,7 +111,7 @@ def _problem(types: Types, root: Node, error: Mapping[str, Any], subject: Subjec
         if not text or _repeats(text, error.get("input")):
             return {"path": path, "code": "invalid", "message": f"{begin} is not valid"}
         return {"path": path, "code": "invalid", "message": f"{begin}: {text}"}
-    code, words = _WORDS.get(kind, ("invalid", "is not valid"))
+    code, words = ERRORS.get(kind, ("invalid", "is not valid"))
     try:
         said = words.format_map({name: _number(value) for name, value in context.items()})
     except KeyError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,12 +14,20 @@ from .annotations import UnusableType
 
 STRUCT = "carmy_struct"
 """The key, in a core schema's metadata, of the Struct that it stands for."""
+_FIELDS = "carmy_struct_fields"
+"""The same for the node of its fields."""
 
 
 def struct_of(node: dict[str, Any]) -> Any:
     """The Struct that a core schema stands for, None for other schemas."""
     metadata: dict[str, Any] = node.get("metadata") or {}
     return metadata.get(STRUCT)
+
+
+def class_of(node: dict[str, Any]) -> Any:
+    """The class of a typed-dict node, whose fields may be those of a Struct; None for one that was made up."""
+    metadata: dict[str, Any] = node.get("metadata") or {}
+    return metadata.get(_FIELDS) or node.get("cls")
 
 
 def is_struct(cls: object) -> bool:
@@ -73,6 +80,8 @@ def struct_schema(cls: type[msgspec.Struct], fields: CoreSchema) -> CoreSchema:
         cls: The Struct.
         fields: A typed-dict schema of its fields, from `annotations_of`.
     """
+    own: Any = fields
+    own["metadata"] = {_FIELDS: cls}
     return core_schema.no_info_after_validator_function(
         _builder(cls),
         fields,
@@ -116,9 +125,3 @@ def as_dict(cls: type[msgspec.Struct]) -> Callable[[Any], Any]:
         return found
 
     return dump
-
-
-def description_of_struct(cls: type[msgspec.Struct]) -> str | None:
-    """The docstring, unless it is the one that Struct itself has."""
-    doc = cls.__doc__
-    return inspect.cleandoc(doc) if doc and doc != msgspec.Struct.__doc__ else None

@@ -10,6 +10,7 @@ import json
 import typing
 import warnings
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -296,8 +297,6 @@ class Level(enum.Enum):
         (Base, 3, "the output must be an object"),
         (Computed, Computed(side=1), "must be a finite number"),
         (Written, Written(share=1), "must be a finite number"),
-        (Level, Level.LOST, "must be a finite number"),
-        (Literal[Level.LOST], Level.LOST, "must be a finite number"),
         (RootModel[dict[str, tuple[int, float]]], RootModel({"a": (1, NAN)}), "must be a finite number"),
         (list[int | float], [1, NAN], "must be an integer or a number"),
     ],
@@ -421,7 +420,17 @@ def test_a_warning_of_the_author_stays_a_warning(give: Giver) -> None:
 
 
 @pytest.mark.parametrize(
-    "annotation", [type, collections.abc.Callable, complex, dict[tuple[int, int], str], NAN.__class__ | type]
+    "annotation",
+    [
+        type,
+        collections.abc.Callable,
+        complex,
+        Fraction,
+        dict[tuple[int, int], str],
+        NAN.__class__ | type,
+        Level,
+        Literal[Level.LOST],
+    ],
 )
 def test_types_without_a_schema(giving: Taking, annotation: Any) -> None:
     """A return type that JSON does not have is refused at decoration."""

@@ -186,9 +186,9 @@ def test_a_class_that_was_typed_in(taking: Taking, monkeypatch: pytest.MonkeyPat
     assert "description" not in properties["count"]
 
 
-def test_the_text_of_a_class_is_not_the_tools(taking: Taking) -> None:
-    """The description of the input's class stays away from the root; nested, it is there without its field list."""
-    assert "description" not in taking(Line).spec.input_schema
+def test_the_text_of_a_class_is_in_the_schema(taking: Taking) -> None:
+    """The description of a class is there without its field list: at the root, of the input's class, and nested."""
+    assert taking(Line).spec.input_schema["description"] == "One line of an order."
     nested = taking(list[Line]).spec.input_schema["$defs"]["Line"]
     assert nested["description"] == "One line of an order."
 
