@@ -27,6 +27,7 @@ from ._model.request import ExecutionRequest
 from ._model.run import RunContext
 from ._model.spec import Catalog
 from ._pipeline import Pipeline
+from ._refusals import Refusals
 from ._registry import Registry
 from ._reservations import STORE_SECONDS, Reservations
 from ._result import ExecutionResult
@@ -176,6 +177,15 @@ class BoundEngine(LocalCalls):
         """
         return self._engine._pipeline.inflight.running_for(self._caller)  # noqa: SLF001
 
+    def record_refusal(self, error: AgentError, peer: str | None = None) -> None:
+        """Record a request of this caller that never became an execution. For transports; limited in rate.
+
+        Args:
+            error: What the caller is answered. Only the code is recorded.
+            peer: The caller's address, for the log.
+        """
+        self._engine._refusals.record(error, self._caller.context, peer)  # noqa: SLF001
+
     def lookup(self, execution_id: str) -> ExecutionSummary | None:
         """A running or recently ended execution of the same principal; None for any other id."""
         return self._engine._pipeline.inflight.lookup(execution_id, self._owner)  # noqa: SLF001
@@ -225,10 +235,12 @@ class Engine(BoundEngine):
         authenticator: Authenticator | None,
         ready_checks: Mapping[str, ReadyCheck],
         audit: MemorySink,
+        refusals: Refusals,
         statistics: Callable[[], EngineStatistics],
     ) -> None:
         super().__init__(self, Caller(context=AgentContext()))
         self._pipeline = pipeline
+        self._refusals = refusals
         self._statistics = statistics
         self._closed = False
         self.name = settings.name
@@ -343,6 +355,7 @@ async def open_engine(
                     authenticator=authenticator,
                     ready_checks=ready_checks or {},
                     audit=audit,
+                    refusals=Refusals(all_sinks),
                     statistics=lambda: EngineStatistics(
                         running=len(inflight),
                         stuck_threads=threads.stuck,

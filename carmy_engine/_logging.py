@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 BURST_LINES = 5
 """Lines of one message in each interval. Enough to show that something repeats, and with what values."""
@@ -14,15 +14,44 @@ BURST_LINES = 5
 INTERVAL_SECONDS = 60.0
 """Between two bursts of one message. A flood then writes a few kilobytes an hour."""
 
+K = TypeVar("K", bound=Hashable)
 
-class _Window:
-    """The count of one message since its interval began."""
 
-    __slots__ = ("began", "seen")
+class BurstLimit(Generic[K]):
+    """Admits the first events of each kind in an interval, and counts the others. Safe to use from several threads.
 
-    def __init__(self, began: float) -> None:
-        self.began = began
-        self.seen = 0
+    Args:
+        burst: Events of one kind in each interval.
+        seconds: Length of an interval, which begins with an event.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self, burst: int, seconds: float = INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._burst = burst
+        self._seconds = seconds
+        self._clock = clock
+        self._windows: dict[K, tuple[float, int]] = {}
+        """When the interval of each kind began, and its events."""
+        self._lock = threading.Lock()
+
+    def admit(self, kind: K) -> tuple[bool, list[tuple[K, int]]]:
+        """Count an event.
+
+        Args:
+            kind: One of a few: each is kept for an interval.
+
+        Returns:
+            Whether it is within the limit; and the events beyond it in the intervals that have ended, by kind.
+        """
+        with self._lock:
+            now = self._clock()
+            ended = [kind for kind, (began, _) in self._windows.items() if began + self._seconds <= now]
+            past = [(kind, self._windows.pop(kind)[1] - self._burst) for kind in ended]
+            began, seen = self._windows.get(kind, (now, 0))
+            self._windows[kind] = began, seen + 1
+        return seen < self._burst, [(kind, omitted) for kind, omitted in past if omitted > 0]
 
 
 class RateLimitedLogger(logging.LoggerAdapter[logging.Logger]):
@@ -50,26 +79,15 @@ class RateLimitedLogger(logging.LoggerAdapter[logging.Logger]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(logger)
-        self._burst = burst
-        self._seconds = seconds
-        self._clock = clock
-        self._windows: dict[tuple[int, object], _Window] = {}
-        self._lock = threading.Lock()
+        self._limit = BurstLimit[tuple[int, object]](burst, seconds, clock)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Write a line, or count it; and write how many lines of past intervals were omitted."""
         if not self.isEnabledFor(level):
             return
-        with self._lock:
-            now = self._clock()
-            ended = [key for key, window in self._windows.items() if window.began + self._seconds <= now]
-            past = [(key, self._windows.pop(key).seen - self._burst) for key in ended]
-            window = self._windows.setdefault((level, msg), _Window(now))
-            window.seen += 1
-            is_written = window.seen <= self._burst
+        is_admitted, past = self._limit.admit((level, msg))
         for (omitted_level, omitted_msg), omitted in past:
-            if omitted > 0:
-                self.logger.log(omitted_level, "%d more lines omitted: %s", omitted, omitted_msg)
-        if is_written:
+            self.logger.log(omitted_level, "%d more lines omitted: %s", omitted, omitted_msg)
+        if is_admitted:
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller's line, not this one
             self.logger.log(level, msg, *args, **kwargs)

@@ -19,6 +19,7 @@ SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 HELLO = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(range(180))
 POST = b"POST /agent/execute HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 BODY = b'{"tool":"echo"}'
+TOOLS = b"GET /agent/tools HTTP/1.1"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 
 
@@ -105,9 +106,9 @@ KILLERS = {
         head(b"connection: close", start=b"GET http://localhost/health HTTP/1.1"), (200,)
     ),
     "a target of another host": Killer(
-        head(b"connection: close", start=b"GET http://evil.example/health HTTP/1.1"), (403,)
+        head(b"connection: close", start=b"GET http://evil.example/agent/tools HTTP/1.1"), (403,)
     ),
-    "a target without a host": Killer(head(b"connection: close", start=b"GET http:///health HTTP/1.1"), (403,)),
+    "a target without a host": Killer(head(b"connection: close", start=b"GET http:///agent/tools HTTP/1.1"), (403,)),
     "a target without a slash": Killer(head(b"connection: close", start=b"GET health HTTP/1.1"), (404,)),
     "a target that is too long": Killer(head(start=b"GET /" + b"a" * 40_000 + b" HTTP/1.1"), (431,)),
     "HTTP/0.9": Killer(b"GET /health\r\n\r\n", (400,)),
@@ -162,13 +163,13 @@ KILLERS = {
     # Hosts
     "no Host": Killer(head(host=b""), (400,)),
     "two Hosts": Killer(head(b"host: localhost"), (400,)),
-    "an empty Host": Killer(head(b"connection: close", host=b"host:"), (403,)),
-    "a Host with a user": Killer(head(b"connection: close", host=b"host: a@127.0.0.1"), (403,)),
-    "a Host with a path": Killer(head(b"connection: close", host=b"host: 127.0.0.1/x"), (403,)),
-    "a Host with a bad port": Killer(head(b"connection: close", host=b"host: 127.0.0.1:99999999"), (403,)),
-    "a Host with a byte of 0xff": Killer(head(b"connection: close", host=b"host: \xff"), (403,)),
-    "a Host with half a bracket": Killer(head(b"connection: close", host=b"host: [::1"), (403,)),
-    "another Host": Killer(head(b"connection: close", host=b"host: evil.example"), (403,)),
+    "an empty Host": Killer(head(b"connection: close", start=TOOLS, host=b"host:"), (403,)),
+    "a Host with a user": Killer(head(b"connection: close", start=TOOLS, host=b"host: a@127.0.0.1"), (403,)),
+    "a Host with a path": Killer(head(b"connection: close", start=TOOLS, host=b"host: 127.0.0.1/x"), (403,)),
+    "a Host with a bad port": Killer(head(b"connection: close", start=TOOLS, host=b"host: 127.0.0.1:99999999"), (403,)),
+    "a Host with a byte of 0xff": Killer(head(b"connection: close", start=TOOLS, host=b"host: \xff"), (403,)),
+    "a Host with half a bracket": Killer(head(b"connection: close", start=TOOLS, host=b"host: [::1"), (403,)),
+    "another Host": Killer(head(b"connection: close", start=TOOLS, host=b"host: evil.example"), (403,)),
     # Headers
     "too many headers": Killer(head(*[b"a: b"] * 200), (431,)),
     "too many bytes of headers": Killer(head(*[b"a: " + b"b" * 1000] * 40), (431,)),

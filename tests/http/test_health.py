@@ -106,3 +106,13 @@ async def test_checks_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer.status == 503
     assert [check["ok"] for check in answer.json["checks"].values()] == [False, False, True]
     assert answer.json["checks"]["hangs"]["error"]["code"] == "READY_TIMEOUT"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+@pytest.mark.parametrize("host", ["10.1.2.3", "10.1.2.3:8080", "pod-7.cluster.local", "evil.example", "a b", ""])
+async def test_probes_may_use_any_host(path: str, host: str) -> None:
+    """Health is answered whatever name or address a probe uses: Kubernetes and load balancers ask by the address of the machine."""
+    async with serving(echo) as server:
+        assert (await server.get(path, {"host": host})).status == 200
+        assert (await server.get(path, {"host": host, "origin": "https://evil.example"})).status == 403
+        assert (await server.get(f"http://10.1.2.3{path}", {"host": host})).status == 200

@@ -43,8 +43,9 @@ async def test_open_address_still_checks_hosts() -> None:
     """The rule of hosts does not depend on the address."""
     tokens = BearerTokens({"t": AgentContext(principal="ana")})
     async with serving(echo, settings={"address": "0.0.0.0:0"}, authenticator=tokens) as server:
-        assert (await server.get("/health", {"host": "10.0.0.1"})).status == 403
-        assert (await server.get("/health", {"host": "localhost"})).status == 200
+        bearer = {"authorization": "Bearer t"}
+        assert (await server.get("/agent/tools", {**bearer, "host": "10.0.0.1"})).status == 403
+        assert (await server.get("/agent/tools", {**bearer, "host": "localhost"})).status == 200
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")

@@ -56,7 +56,7 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
             answer = await call(path)
             assert (answer.status, answer.json["data"]) == (200, "hello")
             async with connected(path) as client:
-                assert (await client.request("GET", "/health", {"host": "evil.example"})).status == 403
+                assert (await client.request("GET", "/agent/tools", {"host": "evil.example"})).status == 403
 
 
 async def test_its_file_is_for_the_owner_alone(tmp_path: Path) -> None:

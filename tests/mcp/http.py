@@ -168,5 +168,5 @@ async def reaches(holds: Any) -> None:
 async def last_record(engine: Engine) -> ExecutionRecord:
     """The record of the one execution, once it has ended."""
     await is_running(engine, 0)
-    (record,) = engine.audit.newest()
+    (record,) = (record for record in engine.audit.newest() if record.tool)  # the others are refusals
     return record

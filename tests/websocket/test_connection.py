@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from carmy_engine import Cause
+from carmy_engine import AgentContext, BearerTokens, Cause
 from carmy_websocket import _channel, _server
 from tests.support.websocket import BINARY, CLOSE, PING, PONG, TEXT, Peer, Running, frame, serving
 
@@ -292,3 +292,20 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
                 await peer.upgrade()
                 assert (await peer.told())["event"] == "ready"
                 assert (await peer.ask(id=1, op="call", tool="echo", arguments={"text": "a"}))["result"]["data"] == "a"
+
+
+async def test_frames_that_are_no_request_leave_a_record() -> None:
+    """A malformed frame, and one whose operation or tool is not known, leave a record of their caller; the connection goes on."""
+    tokens = BearerTokens({"secret": AgentContext(principal="ana")})
+    async with serving(authenticator=tokens) as server, server.peer() as peer:
+        await peer.upgrade({"Authorization": "Bearer secret"})
+        await peer.told()
+        for text in (b"{", b"[]", b'{"id":1,"op":"fly"}', b'{"id":2,"op":"describe","tool":"nothing"}'):
+            await peer.send(frame(TEXT, text))
+            assert not (await peer.told())["ok"]
+        assert (await peer.ask(id=3, op="ping"))["ok"]
+        records = server.engine.audit.newest()
+    assert {(record.principal, record.transport) for record in records} == {("ana", "websocket")}
+    assert [record.error_code for record in reversed(records)] == [
+        "INVALID_REQUEST", "INVALID_REQUEST", "UNKNOWN_OP", "TOOL_NOT_FOUND",
+    ]  # fmt: skip

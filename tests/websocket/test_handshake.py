@@ -248,8 +248,9 @@ async def test_authentication() -> None:
             await peer.upgrade({"Authorization": "Bearer secret"})
             await peer.told()
             await peer.ask(id=1, op="call", tool="echo", arguments={"text": "a"})
-    (record,) = server.engine.audit.newest()
-    assert (record.principal, record.transport) == ("ana", "websocket")
+    record, *refusals = server.engine.audit.newest()
+    assert (record.principal, record.tool, record.transport) == ("ana", "echo", "websocket")
+    assert [(refusal.error_code, refusal.principal) for refusal in refusals] == [("UNAUTHENTICATED", None)] * 3
 
 
 async def test_what_an_authenticator_gets() -> None:

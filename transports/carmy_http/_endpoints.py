@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from carmy_engine import BoundEngine, Engine
+from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import raise_own
 
@@ -15,6 +16,7 @@ from ._errors import Refusal, error_response, fault_response
 from ._guard import SECURITY_HEADERS, Guard
 from ._message import NO_STORE, Answer, Disconnected, Headers, PlainCall, Request, RequestHead, Response
 from ._mounted import NO_MOUNTS, AsgiApplication, MountedResponse
+from ._render import whole
 
 Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
 OpenHandler = Callable[["Endpoints"], Awaitable[Answer]]
@@ -160,20 +162,30 @@ class Endpoints:
             trio.Cancelled: The front end is closing. The execution is cancelled with it.
         """
         extra: Headers = ()
+        caller = self._guard.nobody
         answer: Answer
         try:
             if (plain := request.plain) is not None:
                 extra = plain.extra
-                answer = await _execute.execute(request, plain.engine, self.body_seconds)
+                caller = plain.engine
+                answer = await _execute.execute(request, caller, self.body_seconds)
             else:
-                self._guard.check_host(request)
+                route = self._route_of(request.path)
+                is_open = route is not None and route.open is not None
+                if not is_open:  # probes ask for health by whatever address they have
+                    self._guard.check_host(request)
                 extra = self._guard.check_origin(request)
-                answer = self._guard.preflight(request) or await self._dispatch(request)
+                preflight = self._guard.preflight(request)
+                if preflight is None and not is_open:
+                    caller = await self._guard.authenticate(request)
+                answer = preflight or await self._dispatch(request, route, caller)
         except Disconnected:
             raise
         except Refusal as refusal:
+            caller.record_refusal(refusal.error, request.peer)
             answer = error_response(refusal.error, status=refusal.status, headers=refusal.headers)
         except AgentError as error:
+            caller.record_refusal(error, request.peer)
             answer = error_response(error)
         except ClosedError:
             answer = error_response(AgentError.standard("SHUTTING_DOWN", "the engine behind this server is closed"))
@@ -186,17 +198,25 @@ class Endpoints:
             answer.headers += added
         return answer
 
-    async def _dispatch(self, request: Request) -> Answer:
-        route = self._route_of(request.path)
-        if route is not None and route.open is not None:
+    def refuse(self, status: int, reason: str, peer: str | None) -> bytes:
+        """The whole answer to bytes that are no request; the connection closes after it.
+
+        Args:
+            status: The status code.
+            reason: What is wrong.
+            peer: The client's address, None where there is none.
+        """
+        error = invalid_request(reason)
+        self._guard.nobody.record_refusal(error, peer)
+        return whole(error_response(error, status=status, headers=self._always), with_body=True, ends=True)
+
+    async def _dispatch(self, request: Request, route: Route | None, engine: BoundEngine) -> Answer:
+        if route is None:
+            return self._no_route(request)
+        if route.open is not None:
             if request.method in {"GET", "HEAD"}:
                 return await route.open(self)
             return self._other_method(request, route)
-        engine = self._guard.anyone
-        if engine is None:
-            engine = await self._guard.authenticate(request)
-        if route is None:
-            return self._no_route(request)
         method = "GET" if route.head and request.method == "HEAD" else request.method
         handler = route.methods.get(method)
         if handler is None:

@@ -47,6 +47,8 @@ class Guard:
 
     def __init__(self, engine: Engine) -> None:
         self._access = Access(engine, "http")
+        self.nobody = self._access.nobody
+        """The engine as a caller without an identity, for records of refusals."""
         self.anyone = self._access.anyone
         """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
 

@@ -20,12 +20,13 @@ from hypercorn.config import Config
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
+from carmy_engine.codec import invalid_request
 from carmy_engine.transport import RateLimitedLogger, contain
 
+from ._errors import error_response
 from ._guarded_stream import GuardedStream
-from ._message import Headers
 from ._mounted import AsgiApplication, Message, Scope
-from ._render import refusal
+from ._render import whole
 
 log = logging.getLogger("carmy.http")
 
@@ -121,11 +122,15 @@ class Connection:
             self._guarded.socket.close()
 
 
+def _refuse(status: int, reason: str, _peer: str | None) -> bytes:
+    return whole(error_response(invalid_request(reason), status=status), with_body=True, ends=True)
+
+
 def connector(
     app: AsgiApplication,
     header_seconds: float,
     is_draining: Callable[[], bool] = bool,
-    always: Headers = (),
+    refuse: Callable[[int, str, str | None], bytes] = _refuse,
 ) -> Callable[[trio.SocketStream], Connection]:
     """What makes a connection of an accepted stream.
 
@@ -133,26 +138,35 @@ def connector(
         app: The ASGI application that answers.
         header_seconds: For the head of a request.
         is_draining: Whether the server is going away; never, unless given.
-        always: Headers of the answers that the application does not see, to what is no request.
+        refuse: Renders the answer to what is no request, from its status, its reason and the client's address.
     """
     config = _config()
     context = WorkerContext(None)
     limited_log = RateLimitedLogger(log)
-
-    def refuse(status: int, reason: str) -> bytes:
-        return refusal(status, reason, always)
 
     def serve(guarded: GuardedStream) -> TCPServer:
         application = cast("Any", _Application(app, guarded, limited_log))
         return TCPServer(application, config, context, {}, cast("Any", guarded))
 
     def connect(stream: trio.SocketStream) -> Connection:
+        def refusal(status: int, reason: str) -> bytes:
+            return refuse(status, reason, _peer_of(stream))
+
         guarded = GuardedStream(
-            stream, header_seconds=header_seconds, is_draining=is_draining, refusal=refuse, log=limited_log
+            stream, header_seconds=header_seconds, is_draining=is_draining, refusal=refusal, log=limited_log
         )
         return Connection(guarded, serve, limited_log)
 
     return connect
+
+
+def _peer_of(stream: trio.SocketStream) -> str | None:
+    """The client's address; None for a unix socket, and once the client has gone."""
+    try:
+        name: tuple[object, ...] | str = stream.socket.getpeername()
+    except OSError:
+        return None
+    return None if isinstance(name, str) else str(name[0])
 
 
 def _config() -> Config:

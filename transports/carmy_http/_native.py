@@ -24,7 +24,7 @@ from carmy_wire.http1 import BodyReader, FramingError, HeadReader
 
 from . import _limits
 from ._endpoints import Endpoints, route_of
-from ._message import Answer, Disconnected, Headers, Response
+from ._message import Answer, Disconnected, Response
 from ._native_answer import no_room, stream_head, write_stream
 from ._native_around import Surroundings
 from ._native_head import Head
@@ -32,7 +32,7 @@ from ._native_keeper import Keeper
 from ._native_request import NativeRequest
 from ._native_socket import READ_BYTES, has_come, linger, send_all
 from ._native_teller import Outlet
-from ._render import refusal, whole
+from ._render import whole
 from ._sse import EventResponse
 
 log = logging.getLogger("carmy.http")
@@ -68,7 +68,6 @@ class NativeConnection:
         keeper: Looks after the connection.
         around: The server.
         header_seconds: For the head of a request.
-        extra: Headers of the answers that the endpoints do not see, to what is no request.
         reserved: It is beyond the limit of connections, and there for health only.
 
     Attributes:
@@ -88,7 +87,6 @@ class NativeConnection:
         around: Surroundings,
         *,
         header_seconds: float,
-        extra: Headers = (),
         reserved: bool = False,
     ) -> None:
         # Trio's own socket checks, and then waits, each time; here most operations need no waiting or nothing else.
@@ -98,7 +96,6 @@ class NativeConnection:
         self._keeper = keeper
         self._around = around
         self._header_seconds = min(header_seconds, RESERVED_HEADER_SECONDS) if reserved else header_seconds
-        self._extra = extra
         self._reserved = reserved
         self._scope = trio.CancelScope()
         self._end: _End | None = None
@@ -130,7 +127,7 @@ class NativeConnection:
                 last = await self._serve()
             self.limit = math.inf
             if self._end is _End.LATE and self._buffer:
-                last = await self._send(refusal(408, "the request's head did not arrive in time", self._extra))
+                last = await self._send(self._refusal(408, "the request's head did not arrive in time"))
             if last:
                 await linger(self._socket)
         except OSError:
@@ -156,7 +153,7 @@ class NativeConnection:
             try:
                 request = await self._next_request()
             except FramingError as error:
-                return await self._send(refusal(error.status, error.reason, self._extra))
+                return await self._send(self._refusal(error.status, error.reason))
             if request is None:
                 return False
             ended = await self._reply(request)
@@ -173,7 +170,7 @@ class NativeConnection:
         try:
             answer = await self._answer(request) if self._reserved else await self._endpoints.answer(request)
         except _Refused as refused:
-            return await self._send(refusal(refused.error.status, refused.error.reason, self._extra))
+            return await self._send(self._refusal(refused.error.status, refused.error.reason))
         except Disconnected:
             return False
         head = request.head
@@ -205,6 +202,9 @@ class NativeConnection:
                 return no_room()
             self._reserved = self._around.is_full()
         return await self._endpoints.answer(request)
+
+    def _refusal(self, status: int, reason: str) -> bytes:
+        return self._endpoints.refuse(status, reason, self.peer)
 
     async def _next_request(self) -> NativeRequest | None:
         """The next request; None when the client has left instead.

@@ -13,7 +13,6 @@ from carmy_engine import Engine
 from carmy_engine.transport import raise_single
 
 from ._endpoints import Endpoints
-from ._message import Headers
 from ._native import NativeConnection
 from ._native_head import Head, read_native_head
 from ._native_keeper import Keeper
@@ -34,13 +33,12 @@ class NativeConnector:
     Args:
         engine: An open engine.
         endpoints: Its endpoints.
-        always: Headers of the answers that the endpoints do not see, to what is no request.
 
     Attributes:
         teller: See `Surroundings`.
     """
 
-    def __init__(self, engine: Engine, endpoints: Endpoints, always: Headers = ()) -> None:
+    def __init__(self, engine: Engine, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
         self.teller = Teller()
         self._keeper = Keeper()
@@ -48,7 +46,6 @@ class NativeConnector:
         self.is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs
-        self._always = always
         self._known = functools.lru_cache(MAX_KNOWN_HEADS)(self._read)
 
     def is_full(self) -> bool:
@@ -75,7 +72,6 @@ class NativeConnector:
             self,
             self._pump,
             header_seconds=self._header_seconds,
-            extra=self._always,
         )
 
     def connect_reserved(self, stream: trio.SocketStream) -> NativeConnection:
@@ -89,7 +85,6 @@ class NativeConnector:
             self._keeper,
             self,
             header_seconds=self._header_seconds,
-            extra=self._always,
             reserved=reserved,
         )
 

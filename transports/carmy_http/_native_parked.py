@@ -13,7 +13,6 @@ from carmy_engine.transport import contain
 from carmy_wire.http1 import END_OF_HEAD, FramingError
 
 from ._endpoints import Endpoints
-from ._message import Headers
 from ._native import NativeConnection
 from ._native_around import Surroundings
 from ._native_keeper import Keeper
@@ -38,9 +37,8 @@ class ParkedConnection(NativeConnection):
         pump: Pump,
         *,
         header_seconds: float,
-        extra: Headers = (),
     ) -> None:
-        super().__init__(stream, endpoints, keeper, around, header_seconds=header_seconds, extra=extra)
+        super().__init__(stream, endpoints, keeper, around, header_seconds=header_seconds)
         self._pump = pump
         self._task: trio.lowlevel.Task | None = None  # while it sleeps
         self._pumped = False  # the pump answers a request

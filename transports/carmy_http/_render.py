@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from carmy_engine.codec import invalid_request
-
 from ._date import http_date
-from ._errors import error_response
 from ._message import WITHOUT_LENGTH, Headers, Response
 
 MAX_KNOWN_HEADS = 256
@@ -31,17 +28,6 @@ def whole(answer: Response, *, with_body: bool, ends: bool) -> bytes:
             body if with_body else b"",
         )
     )
-
-
-def refusal(status: int, reason: str, extra: Headers) -> bytes:
-    """The answer to what is no request; the connection closes after it.
-
-    Args:
-        status: The status code.
-        reason: What is wrong.
-        extra: More headers.
-    """
-    return whole(error_response(invalid_request(reason), status=status, headers=extra), with_body=True, ends=True)
 
 
 _END = b"\r\n\r\n"

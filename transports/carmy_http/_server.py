@@ -14,7 +14,6 @@ from carmy_wire.serving import Server, access_problems, address_problems, open_l
 
 from ._asgi import asgi
 from ._endpoints import Endpoints
-from ._guard import SECURITY_HEADERS
 from ._mounted import open_mounts
 from ._native_connector import NativeConnector
 
@@ -94,10 +93,11 @@ async def serve_endpoints(
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
     settings = engine.settings
-    always = SECURITY_HEADERS if settings.http.security_headers else ()
-    native = NativeConnector(engine, endpoints, always) if settings.http.server == "native" else None
+    native = NativeConnector(engine, endpoints) if settings.http.server == "native" else None
     if native is None:
-        plain = _hypercorn()(asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, always)
+        plain = _hypercorn()(
+            asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, endpoints.refuse
+        )
         server = Server(plain, settings.http.max_connections, log=log)
     else:
         server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved, log=log)

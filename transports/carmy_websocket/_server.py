@@ -95,6 +95,7 @@ class Connection:
             told = refused
         except AgentError as error:
             told = Refused(error)
+        self._access.nobody.record_refusal(told.error, self._peer())
         link = Link(self._stream, is_client=False)
         with trio.move_on_after(LINGER_SECONDS):
             await link.write(told.answer())

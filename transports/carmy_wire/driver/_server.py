@@ -243,6 +243,7 @@ class _Server:
         except RemoteProtocolError as error:
             if error.reply is None:
                 raise  # a server's connection always has one
+            self._engine.record_refusal(error.error)
             await self._out.wait_room(len(error.reply))
             self._put(error.reply)
             return None
@@ -257,6 +258,7 @@ class _Server:
             raise_own(error)
             answer, _ = as_agent_error(error, "the request", expose=False)
         if isinstance(answer, AgentError):
+            self._engine.record_refusal(answer)
             await self._out.wait_room(0)
             self._put(self._connection.send_refusal(request.id, answer.info))
         else:

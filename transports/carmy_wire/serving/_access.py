@@ -97,7 +97,9 @@ class Access:
         self._transport = transport
         self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
         self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
-        self.anyone = self._bind(AgentContext(transport=transport)) if engine.authenticator is None else None
+        self.nobody = self._bind(AgentContext(transport=transport))
+        """The engine as a caller without an identity, for records of refusals."""
+        self.anyone = self.nobody if engine.authenticator is None else None
         """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
         self._host_problem = functools.lru_cache(256)(self._find_host_problem)
 
