@@ -54,7 +54,8 @@ class App:
     Args:
         name: The server's name in discovery documents.
         timeout: Seconds; the default deadline of an execution. Default: 30.
-        settings: All other settings; `name` and `timeout` win over what it says.
+        version: The application's, for clients of MCP.
+        settings: All other settings; `name`, `timeout` and `version` win over what it says.
         configure: Read ``CARMY_*`` and ``carmy.toml`` now; they win over everything that the program gives.
 
     Raises:
@@ -62,12 +63,18 @@ class App:
     """
 
     def __init__(
-        self, name: str, *, timeout: float | None = None, settings: Settings | None = None, configure: bool = False
+        self,
+        name: str,
+        *,
+        timeout: float | None = None,
+        version: str | None = None,
+        settings: Settings | None = None,
+        configure: bool = False,
     ) -> None:
-        self.settings = msgspec.structs.replace(settings or Settings(), name=name)
+        given = {"name": name, "timeout_secs": timeout, "version": version}
+        changes = {key: value for key, value in given.items() if value is not None}
+        self.settings = msgspec.structs.replace(settings or Settings(), **changes)
         """What the application runs with, unless `open` is told otherwise."""
-        if timeout is not None:
-            self.settings = msgspec.structs.replace(self.settings, timeout_secs=timeout)
         self._deployment = Deployment()
         if configure:
             self.deploy(read_deployment())
@@ -338,20 +345,11 @@ class App:
         problems: list[AgentError | ConfigurationError] = [*found]
         given = self._store
         if given is not None:
-            return tools, lambda: given, [*problems, *self._without_effect(given)]
+            return tools, lambda: given, [*problems, *self._deployment.without_effect(given, self.name)]
         try:
             return tools, find_store(settings.store), problems
         except ConfigurationError as problem:
             return tools, MemoryStore, [*problems, problem]  # never called
-
-    def _without_effect(self, store: abc.IdempotencyStore) -> Iterator[ConfigurationError]:
-        """The settings from outside the program that a store object given by the program leaves without effect."""
-        for name, source in self._deployment.sources.items():
-            if name.startswith("store."):
-                yield ConfigurationError(
-                    f"{source}: {name} has no effect, because application {self.name!r} gives a {type(store).__name__}"
-                    " object as its store: remove one of the two"
-                )
 
     def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
         """Every tool that can be compiled, and what is wrong with the others."""

@@ -81,6 +81,20 @@ class Deployment(msgspec.Struct, frozen=True):
         """The settings that the program gave, with these in place of theirs."""
         return _replaced(given, self.values)
 
+    def without_effect(self, store: object, name: str) -> Iterator[ConfigurationError]:
+        """The settings that have no effect beside a store object of the program.
+
+        Args:
+            store: The object.
+            name: The application's, for the messages.
+        """
+        for key, source in self.sources.items():
+            if key.startswith("store."):
+                yield ConfigurationError(
+                    f"{source}: {key} has no effect, because application {name!r} gives a {type(store).__name__} object"
+                    " as its store: remove one of the two"
+                )
+
     def differences(self, settings: Settings) -> Iterator[tuple[str, str, str]]:
         """Name, value and source of each setting that is not the default; values that may be secret are shortened.
 

@@ -149,6 +149,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: The server's name in discovery documents.
+        version: The application's, for clients of MCP; None for that of the engine.
         app: The application that commands without a target run, ``module:app`` or ``file.py:app``.
         address: Where servers listen: ``HOST:PORT`` (port 0 picks a free one), ``unix:PATH`` or ``fd://N``.
         reuse_port: Share the port with other processes that say so too, by ``SO_REUSEPORT``.
@@ -167,6 +168,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     name: Text = "carmy"
+    version: Text | None = None
     app: Text | None = None
     address: Address = "127.0.0.1:3000"
     reuse_port: Flag = False

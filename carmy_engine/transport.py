@@ -3,7 +3,7 @@
 What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
 
 - Both sides: `raise_single` and `flatten_exceptions` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`, and
-  `missing_extra` for a package that is not installed.
+  `missing_extra` for a package that is not installed, `shortened` for a name that a stranger sent.
 - Code that is not ours, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError`, `Fault`, or
   what has to go on; `log_fault`.
 - Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries round one call, one connection and one task, and `QuickScope` for what
@@ -40,7 +40,7 @@ from ._life import end_at_once, hard_limit, kill_descendants, stop_limit
 from ._logging import RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
-from ._near import not_known, unknown_tool
+from ._near import not_known, shortened, unknown_tool
 from ._output import invalid_output
 from ._output import too_large as output_too_large
 from ._schema.json_form import first_infinite, may_hide_infinite
@@ -85,6 +85,7 @@ __all__ = [
     "raise_own",
     "raise_single",
     "reason_of",
+    "shortened",
     "split_unix_url",
     "stop_limit",
     "unknown_tool",

@@ -15,12 +15,10 @@ from mcp.client.client import Client
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from carmy_engine import Cause, McpSettings
+from carmy_engine import Cause, McpSettings, __version__
 from tests.mcp.conftest import HELLO
-from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
+from tests.mcp.http import MODERN, TOOLS, VERSIONS, Caller, calling, is_running, last_record, messages, reaches
 from tests.support.http import front_end, serving
-
-VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN]
 
 
 @pytest.fixture(autouse=True, params=["hypercorn", "native"])
@@ -42,6 +40,19 @@ async def test_every_version(version: str) -> None:
         assert result["content"][0]["text"] == '{"a":1,"b":1152921504606846976}'
         record = server.engine.audit.newest()[0]
         assert (record.transport, record.tool) == ("mcp", "pair")
+
+
+@pytest.mark.parametrize(("given", "shown"), [("2.1", "2.1"), (None, __version__)])
+async def test_a_client_sees_the_name_and_the_version_of_the_application(given: str | None, shown: str) -> None:
+    """`serverInfo` is about the application; one without a version has the engine's."""
+    async with serving(*TOOLS, settings={"name": "shop", "version": given}) as server:
+        async with calling(server, "2025-11-25") as caller:
+            hello = await caller.ask("initialize", **{**HELLO[0]["params"], "protocolVersion": "2025-11-25"})
+            assert hello["result"]["serverInfo"] == {"name": "shop", "version": shown}
+        async with calling(server, MODERN) as caller:
+            listed = await caller.ask("tools/list")
+            about = listed["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]
+            assert about == {"name": "shop", "version": shown}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

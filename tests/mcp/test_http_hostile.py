@@ -14,7 +14,7 @@ import carmy_mcp._http
 from carmy_engine import AgentContext, BearerTokens, Cause
 from carmy_mcp._sessions import FullError, Sessions
 from tests.mcp.conftest import HELLO
-from tests.mcp.http import ACCEPT, MODERN, TOOLS, Caller, calling, is_running, last_record, messages
+from tests.mcp.http import ACCEPT, MODERN, TOOLS, VERSIONS, Caller, calling, is_running, last_record, messages
 from tests.support.http import Answer, Running, front_end, serving
 
 ANA, BOB = ("ana", None), ("bob", None)
@@ -91,6 +91,24 @@ async def test_requests_that_are_not_acceptable() -> None:
         for method, status in (("GET", 400), ("DELETE", 400)):
             assert (await server.get("/mcp", {"accept": "text/event-stream"}, method)).status == status
         assert (await server.get("/mcp/more")).status == 404
+
+
+@pytest.mark.parametrize("version", ["1999-01-01", "2099-01-01", "nonsense", "x" * 5000])
+async def test_a_version_that_is_not_supported_is_refused_as_such(version: str) -> None:
+    """The answer names the versions that there are, whatever else is wrong, with a session and without one."""
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    async with serving(*TOOLS) as server, calling(server) as caller:
+        for headers in ({}, {"mcp-session-id": caller.session or ""}):
+            for message, answered in ((ping, 7), (note, None)):
+                answer = await post(server, message, {**headers, "mcp-protocol-version": version})
+                assert answer.status == 400
+                assert answer.json["id"] == answered
+                error = answer.json["error"]
+                assert (error["code"], error["data"]["supported"]) == (-32022, [*VERSIONS])
+                assert error["data"]["requested"] == (version if len(version) <= 100 else version[:100] + "…")
+                assert "is not supported; there are 2024-11-05, " in error["message"]
+        assert (await caller.call("echo", text="hi"))["structuredContent"] == {"result": "hi"}
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])

@@ -85,7 +85,10 @@ class MountedResponse(StreamResponse):
                 return
             chunk: bytes = message.get("body", b"")
             if not sent and not message.get("more_body", False):
-                whole = Response(self.status, self.headers, chunk)
+                headers = (
+                    self.headers if chunk else [pair for pair in self.headers if pair[0].lower() != b"content-type"]
+                )
+                whole = Response(self.status, headers, chunk)
             elif chunk:
                 sent = True
                 await send(chunk)

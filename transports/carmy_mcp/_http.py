@@ -21,7 +21,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.jsonrpc import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from carmy_engine import AgentError, BoundEngine, Cause, Engine, ToolSpec
@@ -33,7 +33,7 @@ from carmy_http._mounted import CALLER, Message, Receive, Scope, Send
 from ._asgi import JSON, Paced, accepts_both, again, escaping, first, refuse, send_document, unless, until, without
 from ._confirm import Questions
 from ._exchange import Exchange, Owner, owner_of
-from ._messages import MessageError, read, write
+from ._messages import MessageError, read, unsupported_version, write
 from ._server import Context, make_server
 from ._sessions import FullError, Session, Sessions
 from ._short import ShortRoad
@@ -59,6 +59,7 @@ _LAST_EVENT_ID = b"last-event-id"
 _CONTENT_TYPE = b"content-type"
 _NOT_SAID = DEFAULT_NEGOTIATED_VERSION.encode()
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+_MODERN_VERSIONS = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 
 _EXCHANGE = "carmy_mcp.exchange"
 """The name in a scope's ``extensions`` of what is known of the request."""
@@ -103,7 +104,7 @@ class HttpApplication:
         questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
         after = engine.settings.mcp.promote_after_secs
         tasks = Tasks(nursery, after) if after else None
-        server = make_server(engine.name, _executor_of, _exchange_of, questions, tasks)
+        server = make_server(engine.name, _executor_of, _exchange_of, questions, tasks, version=engine.settings.version)
 
         def input_schema_of(name: str) -> Mapping[str, Any] | None:
             spec = self._spec_of(name)
@@ -167,6 +168,10 @@ class HttpApplication:
         receive = again(request, receive)
         version = first(scope["headers"], _VERSION)
         modern = version is not None and version not in _HANDSHAKE_VERSIONS
+        if version is not None and modern and version not in _MODERN_VERSIONS:
+            request_id = message.id if isinstance(message, JSONRPCRequest) else None
+            await send_document(send, 400, unsupported_version(request_id, version.decode("latin-1")))
+            return
         # Where there are no sessions, a request is given up by closing it; else there is a message for that.
         alone = modern or self._alone
         exchange.left = Cause.DISCONNECT if alone else Cause.CALLER

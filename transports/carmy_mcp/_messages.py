@@ -6,10 +6,19 @@ from typing import Any, Literal
 
 import mcp_types as types
 import msgspec
-from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types.jsonrpc import (
+    UNSUPPORTED_PROTOCOL_VERSION,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from carmy_engine import AgentError
 from carmy_engine.codec import check_json, decode, duplicate_key, invalid_request, without_value
+from carmy_engine.transport import shortened
 from carmy_wire.protocol import MAX_MESSAGE_BYTES, one_line
 
 from ._exchange import Exchange
@@ -191,6 +200,17 @@ def error_reply(request_id: Id | None, code: int, error: AgentError) -> bytes:
         "error": {"code": code, "message": error.message, "data": error_data(error.info)},
     }
     return one_line(msgspec.json.encode(body))
+
+
+def unsupported_version(request_id: Id | None, requested: str) -> bytes:
+    """The bytes of an error for a version of the protocol that is not spoken here (MCP 2026-07-28, "Versioning")."""
+    supported = [*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS]
+    error = {
+        "code": UNSUPPORTED_PROTOCOL_VERSION,
+        "message": f"the version of the header MCP-Protocol-Version is not supported; there are {', '.join(supported)}",
+        "data": {"supported": supported, "requested": shortened(requested)},
+    }
+    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))
 
 
 def result_reply(request_id: Id, result: dict[str, Any]) -> bytes:

@@ -47,6 +47,8 @@ def make_server(
     exchange_of: Callable[[Context], Exchange],
     questions: Questions | None = None,
     tasks: Tasks | None = None,
+    *,
+    version: str | None = None,
 ) -> Server[Any]:
     """A server that lists and calls what executors have.
 
@@ -56,11 +58,12 @@ def make_server(
         exchange_of: What the transport knows of a request.
         questions: To the persons behind clients; None when they are not asked.
         tasks: What calls become that take long; None when every call is answered when it is over.
+        version: The application's; None for that of the engine.
     """
     handlers = _Handlers(executor_of, exchange_of, questions, tasks)
     server: Server[Any] = Server(
         name,
-        version=__version__,
+        version=version or __version__,
         cache_hints={"tools/list": CacheHint(ttl_ms=LIST_TTL_MS, scope="private")},
         # Both give the JSON that they mean. The SDK takes that as well as its models, and checks it in the same way.
         on_list_tools=handlers.list_tools,  # type: ignore[arg-type] # as above

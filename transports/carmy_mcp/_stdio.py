@@ -60,7 +60,7 @@ class _Mcp:
             after = engine.settings.mcp.promote_after_secs
             tasks = Tasks(nursery, after) if after else None
             await serve_connection(
-                make_server(engine.name, executor_of, _exchange_of, questions, tasks),
+                make_server(engine.name, executor_of, _exchange_of, questions, tasks, version=engine.settings.version),
                 channel,
                 stopped=engine.stopped,
                 on_left=bool if tasks is None else tasks.cancel,
