@@ -36,8 +36,11 @@ from ._schema.plain_values import jsonable
 from ._schema.type_guards import is_dict
 from ._schema.type_names import noun_of_type, one_of
 from ._signature import Argument, SignaturePlan, is_async, is_object_type
-from .codec import decode
+from .codec import containers_in, decode
 from .errors import AgentError, DeclarationError
+
+MAX_CONTAINERS = 250_000
+"""Lists and objects in the arguments of one call. Decoded and checked, each can take 300 bytes of memory."""
 
 _WORDS: Mapping[str, tuple[str, str]] = {
     # keyword: our code, what follows "argument 'x' "; {} is the keyword's value
@@ -249,6 +252,10 @@ def _validators(spec: ToolSpec) -> tuple[Validator, Validator]:
 
 def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | None) -> Callable[[bytes], dict[str, Any]]:
     def parse(data: bytes) -> dict[str, Any]:
+        # A container takes at least three bytes of JSON.
+        if len(data) > 3 * MAX_CONTAINERS and containers_in(data) > MAX_CONTAINERS:
+            message = f"the arguments must have at most {MAX_CONTAINERS:,} lists and objects"
+            raise invalid_arguments([{"path": "", "code": "too_long", "message": message}])
         value: Any = decode(data)
         if value is None:
             value = {}

@@ -267,7 +267,7 @@ def contains(schema: Node, least: float, most: float | None) -> Applicator:
             ):
                 found += 1
                 if seen is not None:
-                    seen.indexes.add(place)
+                    seen.add_index(place)
                 elif most is None and found >= least:
                     break
         keyword = "contains" if found < least else "maxContains" if most is not None and found > most else None
@@ -314,7 +314,7 @@ def unevaluated_items(schema: Node) -> Applicator:
         assert seen is not None
         does_fit = True
         for place in range(seen.upto, len(value)):
-            if place not in seen.indexes and not (yield evaluate(schema, value[place], (at, place), mode, scope, None)):
+            if not seen.has_index(place) and not (yield evaluate(schema, value[place], (at, place), mode, scope, None)):
                 if mode.is_quiet:
                     return False
                 does_fit = False

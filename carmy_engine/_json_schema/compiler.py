@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import applicators
@@ -28,9 +28,14 @@ class Validator:
     def __init__(self, schema: Any) -> None:
         self._root = _Compiler(schema).root
 
-    def failures(self, value: Any) -> Iterator[Failure]:
-        """Evaluate a JSON value as a decoder returns it, and yield each failure when it is found; none means that it fits."""
-        return run(self._root, value)
+    def failures(self, value: Any, pulse: Callable[[], None] | None = None) -> Iterator[Failure]:
+        """Evaluate a JSON value as a decoder returns it, and yield each failure when it is found; none means that it fits.
+
+        Args:
+            value: The value.
+            pulse: Called about every millisecond; may raise to end the evaluation.
+        """
+        return run(self._root, value, pulse)
 
     def is_valid(self, value: Any) -> bool:
         """Whether a value fits."""

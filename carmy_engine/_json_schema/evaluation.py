@@ -8,11 +8,16 @@ them on one by one: a caller that has enough stops there.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 At = tuple[Any, str | int] | None
 """A place in the value: the place of what it is in, and its name or index there. None is the root."""
+
+
+STEPS_PER_PULSE = 1_000
+"""Steps of an evaluation, about a millisecond, between two calls of what can end it."""
 
 
 class Failure(NamedTuple):
@@ -78,14 +83,25 @@ class Seen:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        self.indexes: set[int] = set()
+        self.indexes = bytearray()
+        """A one for each item that was evaluated by itself; not longer than the last of them."""
         self.upto = 0
         """All items before this one."""
+
+    def add_index(self, index: int) -> None:
+        """Add one item."""
+        if index >= len(self.indexes):
+            self.indexes.extend(bytes(index + 1 - len(self.indexes)))
+        self.indexes[index] = 1
+
+    def has_index(self, index: int) -> bool:
+        """Whether one item was evaluated."""
+        return index < self.upto or (index < len(self.indexes) and self.indexes[index] == 1)
 
     def add(self, other: Seen) -> None:
         """Add what another evaluation of the same value has seen."""
         self.names |= other.names
-        self.indexes |= other.indexes
+        self.indexes = bytearray(map(max, itertools.zip_longest(self.indexes, other.indexes, fillvalue=0)))
         self.upto = max(self.upto, other.upto)
 
 
@@ -95,24 +111,34 @@ class Mode:
     Attributes:
         is_quiet: Return at the first failure, and report none: inside ``anyOf``, ``not`` and their like.
         quietly: The quiet mode of the same run.
-        verdicts: Of recursive nodes, by node, identity of the value and dynamic scope.
+        verdicts: Of recursive nodes in a dynamic scope, by the identity of the value.
     """
 
     __slots__ = ("is_quiet", "quietly", "verdicts")
 
-    def __init__(self, verdicts: dict[tuple[int, int, tuple[str, ...]], bool], *, is_quiet: bool) -> None:
+    def __init__(self, verdicts: dict[tuple[int, tuple[str, ...]], dict[int, bool]], *, is_quiet: bool) -> None:
         self.is_quiet = is_quiet
         self.verdicts = verdicts
         self.quietly: Mode = self if is_quiet else Mode(verdicts, is_quiet=True)
 
 
-def run(node: Node, value: Any) -> Iterator[Failure]:
-    """Evaluate a JSON value as a decoder returns it, and yield each failure when it is found; no failure means that it fits."""
+def run(node: Node, value: Any, pulse: Callable[[], None] | None = None) -> Iterator[Failure]:
+    """Evaluate a JSON value as a decoder returns it, and yield each failure when it is found; no failure means that it fits.
+
+    Args:
+        node: The compiled schema.
+        value: The value.
+        pulse: Called every `STEPS_PER_PULSE` steps; may raise to end the evaluation.
+    """
     mode = Mode({}, is_quiet=False)
     stack = [evaluate(node, value, None, mode, (), None)]
     verdict = False
     starts = True
+    steps = 0
     while stack:
+        steps += 1
+        if steps % STEPS_PER_PULSE == 0 and pulse is not None:
+            pulse()
         try:
             step = next(stack[-1]) if starts else stack[-1].send(verdict)
         except StopIteration as end:
@@ -155,10 +181,10 @@ def located(at: At) -> tuple[str | int, ...]:
 
 
 def _remembered(node: Node, value: Any, at: At, mode: Mode, scope: tuple[str, ...]) -> Evaluation:
-    key = (id(node), id(value), scope)
-    verdict = mode.verdicts.get(key)
+    verdicts = mode.verdicts.setdefault((id(node), scope), {})
+    verdict = verdicts.get(id(value))
     if verdict is None or not (verdict or mode.is_quiet):
-        verdict = mode.verdicts[key] = yield _evaluated(node, value, at, mode, scope, None)
+        verdict = verdicts[id(value)] = yield _evaluated(node, value, at, mode, scope, None)
     return verdict
 
 

@@ -17,6 +17,7 @@ from carmy_engine._declare import compile_tool, declaration_of
 from carmy_engine._model.effect import Effect
 from carmy_engine._model.spec import ToolSpec
 from carmy_engine._schema.messages import MAX_PROBLEMS
+from carmy_engine._tool_objects import MAX_CONTAINERS
 from carmy_engine.errors import AgentError, DeclarationError
 
 INPUT: dict[str, Any] = {
@@ -138,6 +139,15 @@ def test_every_keyword_has_its_words(schema: dict[str, Any], text: str, words: s
     with pytest.raises(AgentError) as caught:
         parse(text.encode())
     assert caught.value.info.message == words
+
+
+def test_arguments_have_a_limit_of_lists_and_objects() -> None:
+    """More lists and objects than the limit are refused before they are decoded; brackets in texts do not count."""
+    parse = compile_tool(Made(input_schema={"type": "object"}), {}).parse
+    assert parse(b'{"x":"' + b"[{" * MAX_CONTAINERS + b'","y":[' + b"[]," * (MAX_CONTAINERS - 3) + b"[]]}")
+    with pytest.raises(AgentError, match="at most 250,000 lists and objects") as caught:
+        parse(b'{"y":[' + b"[]," * MAX_CONTAINERS + b"[]]}")
+    assert caught.value.code == "INVALID_ARGUMENTS"
 
 
 def test_problems_stop_at_their_limit() -> None:
