@@ -220,6 +220,8 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 
 def _parse(text: str, expected: Any) -> Any:
     """The value that the text stands for; the text itself when it stands for none, which the type then refuses."""
+    if not hasattr(expected, "__metadata__"):  # such as ``Count | None``
+        expected = next((part for part in typing.get_args(expected) if hasattr(part, "__metadata__")), expected)
     kind = typing.get_args(expected)[0] if hasattr(expected, "__metadata__") else expected
     if kind is bool:
         word = text.strip().lower()

@@ -38,7 +38,7 @@ from ._threads import Threads
 from ._watchdog import Watchdog
 from .abc import Authenticator, Confirm, IdempotencyStore, Policy, Sink
 from .errors import AgentError, ClosedError, DeclarationError
-from .stores.memory import MemoryStore
+from .stores import memory
 
 CLOSING_SECONDS = 2 * GRACE_SECONDS
 """For executions that were cancelled at shutdown: their clean-up, and the answer that says so."""
@@ -327,7 +327,7 @@ async def open_engine(
     """
     settings = settings or Settings()
     registry = Registry(tools, settings.timeout_secs, policies, withheld)
-    store = MemoryStore(retention=settings.store.retention_days * 86_400) if store is None else store
+    store = memory.from_settings(settings.store) if store is None else store
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)
     _nursery_guards.install()

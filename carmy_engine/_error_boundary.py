@@ -114,12 +114,12 @@ def contain(
         BaseException: What `raise_own` raises, without the failures beside it.
     """
     if isinstance(error, Exception) or not any(map(_is_own, _leaves(error))):
-        _log_traceback(log, error, what, *args)
+        log_traceback(log, error, what, *args)
         return
     if isinstance(error, BaseExceptionGroup):
         own, failures = cast("BaseExceptionGroup[BaseException]", error).split(_is_own)
         if failures is not None:
-            _log_traceback(log, failures, what, *args)
+            log_traceback(log, failures, what, *args)
             assert own is not None
             raise own from None
     raise error
@@ -313,14 +313,17 @@ def log_fault(what: str, error: BaseException | None) -> str:
     """
     error_id = secrets.token_hex(8)
     error = error.origin if isinstance(error, Fault) else error
-    _log_traceback(log, error, "%s failed (error_id %s)", what, error_id)
+    log_traceback(log, error, "%s failed (error_id %s)", what, error_id)
     return error_id
 
 
-def _log_traceback(
+def log_traceback(
     log: logging.Logger | logging.LoggerAdapter[logging.Logger], error: BaseException | None, what: str, *args: object
 ) -> None:
-    # Formatting a traceback runs code of the exception's class.
+    """Log what other code raised, with the traceback, after the message `what` % `args`.
+
+    Formatting a traceback runs code of the exception's class, which may fail as well.
+    """
     try:
         call_foreign(log.error, what, *args, exc_info=error)
     except (AgentError, Fault):

@@ -14,7 +14,7 @@ from ._extras import missing_extra
 from ._settings import StoreSettings
 from .abc import IdempotencyStore
 from .errors import ConfigurationError
-from .stores.memory import MemoryStore
+from .stores import memory
 
 TRANSPORTS = "carmy.transports"
 """``async def serve(engine, *, task_status)`` by the name of its command."""
@@ -64,7 +64,7 @@ def find_store(settings: StoreSettings) -> Callable[[], IdempotencyStore]:
         return functools.partial(find(STORES, scheme), settings)
     if rest:
         raise ConfigurationError("store.url memory: takes nothing after the colon; for a file use sqlite:PATH")
-    return functools.partial(MemoryStore, retention=settings.retention_days * 86_400)
+    return functools.partial(memory.from_settings, settings)
 
 
 def _extra(name: str) -> str:

@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 import trio
 
 from ._compiled import CompiledTool
 from ._context import AgentContext
-from ._error_boundary import Fault, await_foreign, call_foreign, log_fault
+from ._error_boundary import Fault, await_foreign, call_foreign, log_traceback
 from ._execution import Execution
 from ._fingerprint import fingerprint
 from ._grace import grace
@@ -21,6 +22,7 @@ from ._ids import check_request_id
 from ._invoke import Ending
 from ._join import Joins
 from ._listing import MAX_LISTED
+from ._logging import RateLimitedLogger
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity, Reservation, ReservationState
@@ -29,6 +31,7 @@ from ._model.spec import ToolSpec
 from ._reconcile import ask
 from ._sinks import Sinks
 from .abc import IdempotencyStore, StoreError, StoreFull
+from .codec import decode, is_json
 from .errors import AgentError
 
 log = logging.getLogger("carmy.engine")
@@ -68,6 +71,7 @@ class Reservations:
         self._sinks = sinks
         self._joins = joins
         self._store = store
+        self._log = RateLimitedLogger(log)  # a store that fails does so for every call
         # Of its very class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
         self._takes_back = vars(type(store)).get("takes_back", False) is True
@@ -91,6 +95,7 @@ class Reservations:
             state=ReservationState.RUNNING,
             started_at=execution.started_at,
             tool=request.tool,
+            repeatable=tool.spec.is_repeatable,
         )
         if not self._never_waits:
             execution.arm()
@@ -101,6 +106,8 @@ class Reservations:
             if execution.may_join and existing is not None and existing.fingerprint == mine:
                 again = partial(self._reserve_again, reservation, execution, tool, arguments)
                 existing = await self._joins.wait(existing, execution, again)
+            if not self._never_waits and existing is not None:
+                call_foreign(_check_answer, existing)
         except trio.Cancelled:
             # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
             if not self._takes_back:
@@ -116,7 +123,7 @@ class Reservations:
                     "the store of request_ids is full, and what it holds may not be forgotten",
                     suggested_action="Call without a request_id if the call need not be safe to retry.",
                 ) from None
-            log_fault("reserving a request_id in the idempotency store", failure)
+            log_traceback(self._log, failure, "the idempotency store could not reserve a request_id")
             raise AgentError.standard(
                 "STORE_ERROR",
                 f"the idempotency store failed{_in_brackets(failure)}; the tool was not run",
@@ -143,7 +150,7 @@ class Reservations:
                 return found
         except (AgentError, Fault) as error:
             failure = _origin(error)
-            log_fault("listing what is in doubt in the idempotency store", failure)
+            log_traceback(self._log, failure, "the idempotency store could not list what is in doubt")
         raise AgentError.standard(
             "STORE_ERROR",
             f"the idempotency store could not list what is in doubt{_in_brackets(failure)}",
@@ -192,7 +199,8 @@ class Reservations:
         try:
             await await_foreign(call_foreign(self._store.release, identity, execution.id))
         except (AgentError, Fault) as error:
-            log_fault(f"releasing in the idempotency store what {execution.id} may have reserved", _origin(error))
+            what = "the idempotency store could not release what %s may have reserved"
+            log_traceback(self._log, _origin(error), what, execution.id)
 
     async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
         """Leave under the identity what this ending leaves; see `_idempotency.leaves`.
@@ -230,11 +238,12 @@ class Reservations:
                 await await_foreign(call_foreign(step))
         except (AgentError, Fault) as error:
             failure = _origin(error)
-            log_fault(f"recording the end of {execution.id} ({left.value}) in the idempotency store", failure)
+            what = "the idempotency store could not record the end of %s (%s)"
+            log_traceback(self._log, failure, what, execution.id, left.value)
         else:
             if not limit.cancelled_caught:
                 return ending
-            log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
+            self._log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
         finally:
             self._joins.ended(execution.id)
         return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending, failure)
@@ -245,7 +254,7 @@ class Reservations:
         if ending.error is not None:
             details["error"] = ending.error.info
         else:
-            details["data"] = msgspec.Raw(ending.data_json or b"null")
+            details["data"] = _plain(ending.data_json or b"null")
         told = AgentError(
             "STORE_ERROR",
             f"{spec.name} ran, but its result could not be recorded{_in_brackets(failure)};"
@@ -255,6 +264,31 @@ class Reservations:
             details=details,
         )
         return Ending(error=told, exception=ending.exception)
+
+
+def _plain(data: bytes) -> Any:
+    """An output as plain data; as text if it is nested too deeply for that."""
+    try:
+        return decode(data)
+    except AgentError:
+        return data.decode()
+
+
+class _DamagedAnswerError(StoreError):
+    """A store gave bytes that no tool has returned."""
+
+    reason = "corrupt"
+
+
+def _check_answer(entry: Reservation) -> None:
+    """Check that a stored output is JSON: it is replayed as it is, whatever the transport.
+
+    Raises:
+        StoreError: It is not.
+    """
+    data = None if entry.outcome is None else entry.outcome.data_json
+    if data is not None and not is_json(data):
+        raise _DamagedAnswerError(f"the stored answer of {entry.execution_id} is damaged: it is not JSON")
 
 
 def _origin(error: AgentError | Fault) -> BaseException:

@@ -21,6 +21,8 @@ Seconds = Annotated[float, Meta(gt=0, le=_MAX_SECONDS, description="a number of 
 SecondsOrNone = Annotated[float, Meta(ge=0, le=_MAX_SECONDS, description="a number of seconds, 0 to a year")]
 Days = Annotated[float, Meta(gt=0, le=36_500, description="a number of days above 0, at most 36500")]
 Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number, 1 to 1000000")]
+Entries = Annotated[int, Meta(ge=1, le=1_000_000_000, description="a whole number, 1 to 1000000000")]
+Bytes = Annotated[int, Meta(ge=1, le=2**48, description="a whole number of bytes above 0, at most 2^48")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
 Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
@@ -134,12 +136,16 @@ class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         url: ``memory:`` or ``sqlite:PATH``.
         retention_days: How long a completed entry replays, counted from its completion.
+        max_entries: Entries at one time; None for 100,000 in memory and 1,000,000 in a file.
+        max_bytes: Bytes of entries and their outputs at one time; None for 256 MiB in memory and 2 GiB in a file.
         durability: ``full``: answers survive a power cut; ``normal``: the end of the process. For stores that write.
         audit_days: How long audit records are kept, by stores that keep them.
     """
 
     url: Text = "memory:"
     retention_days: Days = 7.0
+    max_entries: Entries | None = None
+    max_bytes: Bytes | None = None
     durability: Durability = "full"
     audit_days: Days = 90.0
 

@@ -48,6 +48,7 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, gc=False):
         finished_at: Unix seconds of completion or interruption; retention counts from here.
         outcome: The stored answer of a completed entry.
         cause: Why an interrupted entry was cut off; None when nobody could say.
+        repeatable: The tool may be repeated, so that a store that is full may drop the completed entry.
     """
 
     identity: Identity
@@ -59,3 +60,4 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     finished_at: float | None = None
     outcome: Outcome | None = None
     cause: Cause | None = None
+    repeatable: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
 
@@ -12,6 +12,7 @@ import msgspec
 from .._model.cause import Cause
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import Outcome
+from .._settings import StoreSettings
 from ..abc import StoreFull
 
 MAX_ENTRIES = 100_000
@@ -30,8 +31,8 @@ _ENTRY_BYTES = 512
 class MemoryStore:
     """Completed entries age out after the retention; running and interrupted ones never do.
 
-    When it is full, only entries past their retention make room: an id that may stand for a committed effect is never
-    forgotten early.
+    When it is full, completed entries of tools that may be repeated give way, the oldest first. No others do: an id that may stand
+    for a committed effect is never forgotten early.
 
     Args:
         max_entries: Identities at one time.
@@ -55,7 +56,9 @@ class MemoryStore:
         self._retention = retention
         self._clock = clock
         self._entries: dict[Identity, Reservation] = {}
-        self._completed: deque[Reservation] = deque()  # oldest completion first
+        # Both with the oldest completion first; the second has those of the first that may give way.
+        self._completed: OrderedDict[Identity, Reservation] = OrderedDict()
+        self._repeatable: OrderedDict[Identity, Reservation] = OrderedDict()
         self._bytes = 0
         self._next_expiry = float("inf")
 
@@ -68,8 +71,10 @@ class MemoryStore:
         existing = self._entries.get(reservation.identity)
         if existing is not None:
             return existing
-        if len(self._entries) >= self._max_entries or self._bytes + _ENTRY_BYTES > self._max_bytes:
-            raise StoreFull
+        while len(self._entries) >= self._max_entries or self._bytes + _ENTRY_BYTES > self._max_bytes:
+            if not self._repeatable:
+                raise StoreFull
+            self._drop(next(iter(self._repeatable)))
         self._entries[reservation.identity] = reservation
         self._bytes += _ENTRY_BYTES
         return None
@@ -84,7 +89,9 @@ class MemoryStore:
         )
         if not self._completed:
             self._next_expiry = finished_at + self._retention
-        self._completed.append(completed)
+        self._completed[identity] = completed
+        if completed.repeatable:
+            self._repeatable[identity] = completed
         self._bytes += _bytes_of(outcome)
         return True
 
@@ -144,11 +151,30 @@ class MemoryStore:
         """Drop completed entries past their retention; they are in the order of their completion."""
         now = self._clock()
         while now >= self._next_expiry:
-            expired = self._completed.popleft()
-            del self._entries[expired.identity]
-            self._bytes -= _ENTRY_BYTES + _bytes_of(expired.outcome)
-            oldest = self._completed[0].finished_at if self._completed else None
-            self._next_expiry = float("inf") if oldest is None else oldest + self._retention
+            oldest = next(iter(self._completed.values()), None)
+            if oldest is None:
+                self._next_expiry = float("inf")
+                return
+            assert oldest.finished_at is not None
+            self._next_expiry = oldest.finished_at + self._retention
+            if now >= self._next_expiry:
+                self._drop(oldest.identity)
+
+    def _drop(self, identity: Identity) -> None:
+        """Forget a completed entry."""
+        dropped = self._completed.pop(identity)
+        self._repeatable.pop(identity, None)
+        del self._entries[identity]
+        self._bytes -= _ENTRY_BYTES + _bytes_of(dropped.outcome)
+
+
+def from_settings(settings: StoreSettings) -> MemoryStore:
+    """The store that ``memory:`` names."""
+    return MemoryStore(
+        max_entries=MAX_ENTRIES if settings.max_entries is None else settings.max_entries,
+        max_bytes=MAX_BYTES if settings.max_bytes is None else settings.max_bytes,
+        retention=settings.retention_days * 86_400,
+    )
 
 
 def _bytes_of(outcome: Outcome | None) -> int:

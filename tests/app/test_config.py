@@ -73,6 +73,8 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "mcp.sessions": "no",
         "store.url": "memory:",
         "store.retention_days": "0.5",
+        "store.max_entries": "8",
+        "store.max_bytes": "9",
         "store.durability": "normal",
         "store.audit_days": "1",
         "log.level": "debug",
@@ -104,7 +106,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
             mcp=False,
         ),
         mcp=McpSettings(confirm="refuse", promote_after_secs=0, sessions=False),
-        store=StoreSettings(retention_days=0.5, durability="normal", audit_days=1),
+        store=StoreSettings(retention_days=0.5, max_entries=8, max_bytes=9, durability="normal", audit_days=1),
         log=LogSettings(level="debug", format="json"),
     )
 

@@ -139,7 +139,7 @@ async def test_recording(shop: Shop, fault: str, then: str, autojump_clock: trio
         assert details["ran"] is True
         assert details.get("reason") == REASONS.get(fault)
         if then == "value":
-            assert bytes(details["data"]) == b'"value"'
+            assert details["data"] == "value"
         else:
             assert details["error"].code == "NO"
         shop.store.at = ""

@@ -14,6 +14,7 @@ import trio
 
 from carmy_engine._model.reservation import Identity, Reservation, ReservationState
 from carmy_engine._model.result import Outcome
+from carmy_engine.abc import IdempotencyStore
 from carmy_engine.stores.sqlite import SqliteStore
 from carmy_engine.stores.sqlite._database import Database
 
@@ -52,7 +53,7 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[SqliteStore]:
             await store.aclose()
 
 
-async def state(store: SqliteStore, request_id: str = "r1") -> str:
+async def state(store: IdempotencyStore, request_id: str = "r1") -> str:
     """The state of an entry; ``free`` without one."""
     entry = await store.get(identity(request_id))
     return "free" if entry is None else entry.state.value

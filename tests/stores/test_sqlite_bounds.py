@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from carmy_engine import AgentError, MemoryStore
 from carmy_engine._model.result import Outcome
+from carmy_engine._plugins import find_store
+from carmy_engine._settings import StoreSettings
 from carmy_engine.abc import StoreFull
 from carmy_engine.stores.sqlite import SqliteStore, _entries
 from carmy_engine.stores.sqlite._rows import ENTRY_BYTES
@@ -121,3 +127,89 @@ async def test_what_matters_is_never_swept(path: Path) -> None:
         with pytest.raises(StoreFull):
             await store.reserve(reservation("r3"))
         assert [await state(store, name) for name in ("r1", "r2")] == ["running", "interrupted"]
+
+
+@asynccontextmanager
+async def bounded(kind: str, path: Path, **bounds: Any) -> AsyncIterator[MemoryStore | SqliteStore]:
+    """A store of either kind."""
+    if kind == "memory":
+        yield MemoryStore(clock=lambda: NOW, **bounds)
+    else:
+        async with opened(path, **bounds) as store:
+            yield store
+
+
+@pytest.mark.parametrize("bound", [{"max_entries": 4}, {"max_bytes": 4 * 600}])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_answers_that_may_be_repeated_give_way(kind: str, bound: dict[str, int], path: Path) -> None:
+    """A full store drops the oldest completed entry of a tool that may be repeated, and never any other."""
+    async with bounded(kind, path, **bound) as store:
+        await store.reserve(reservation("running", repeatable=True))
+        await store.reserve(reservation("write"))
+        await store.complete(identity("write"), "exec_1", VALUE, NOW)
+        for number in range(10):
+            assert await store.reserve(reservation(f"read{number}", repeatable=True)) is None
+            await store.complete(identity(f"read{number}"), "exec_1", VALUE, NOW + number)
+        assert await state(store, "read9") == "completed"
+        assert await state(store, "read0") == "free"
+        assert await store.reserve(reservation("read9", "exec_2", repeatable=True)) is not None
+        for number in range(2):
+            assert await store.reserve(reservation(f"write{number}")) is None
+            await store.complete(identity(f"write{number}"), "exec_1", VALUE, NOW)
+        with pytest.raises(StoreFull):
+            await store.reserve(reservation("no room", repeatable=True))
+        for name in ("write", "write0", "write1"):
+            assert await state(store, name) == "completed"
+        assert await state(store, "running") == "running"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.sampled_from(["complete", "interrupt", "leave"])))
+)
+async def test_what_may_stand_for_an_effect_is_never_dropped(steps: list[tuple[str, bool, str]]) -> None:
+    """Whatever is reserved and ended in a small store in memory, entries that may not be repeated stay, and its sums are right."""
+    store = MemoryStore(max_entries=3, clock=lambda: NOW)
+    kept: dict[str, str] = {}
+    for number, (name, repeatable, end) in enumerate(steps):
+        try:
+            existing = await store.reserve(reservation(name, f"exec_{number}", repeatable=repeatable))
+        except StoreFull:
+            continue
+        if existing is None and end == "complete":
+            await store.complete(identity(name), f"exec_{number}", VALUE, NOW)
+        elif existing is None and end == "interrupt":
+            await store.interrupt(identity(name), f"exec_{number}", None, NOW)
+        if existing is None and (not repeatable or end != "complete"):
+            kept[name] = await state(store, name)
+        assert len(store) <= 3
+        for each, was in kept.items():
+            assert await state(store, each) == was
+    assert store._bytes == sum(512 + (0 if each.outcome is None else 6) for each in store._entries.values())
+
+
+async def test_the_memory_store_ages_after_entries_have_given_way() -> None:
+    """An entry that gave way and came again is kept for the whole retention."""
+    now = NOW
+    store = MemoryStore(max_entries=2, retention=10.0, clock=lambda: now)
+    for number, name in enumerate(["a", "b", "c", "a"]):
+        now = NOW + number
+        await store.reserve(reservation(name, repeatable=True))
+        await store.complete(identity(name), "exec_1", VALUE, now)
+    now = NOW + 12.5
+    assert [await state(store, name) for name in "abc"] == ["completed", "free", "free"]
+    now = NOW + 13.0
+    assert await state(store, "a") == "free"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_bounds_from_settings(kind: str, path: Path) -> None:
+    """``store.max_entries`` and ``store.max_bytes`` bound the store that the URL names."""
+    url = "memory:" if kind == "memory" else f"sqlite:{path}"
+    bounds: list[dict[str, Any]] = [{"max_entries": 1}, {"max_bytes": 600}]
+    for bound in bounds:
+        store: Any = find_store(StoreSettings(url=url, **bound))()
+        await store.reserve(reservation("first"))
+        with pytest.raises(StoreFull):
+            await store.reserve(reservation("second"))
+        await store.release(identity("first"), "exec_1")
+        await store.aclose()

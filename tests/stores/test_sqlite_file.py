@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import apsw
 import pytest
 import trio
 
-from carmy_engine import ConfigurationError
+from carmy_engine import AgentError, ConfigurationError
+from carmy_engine._model.result import Outcome
 from carmy_engine._settings import StoreSettings
 from carmy_engine.stores import sqlite
 from carmy_engine.stores.sqlite import _database, _schema
 from carmy_engine.stores.sqlite._errors import translate, translate_os
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
+
+FAILED = Outcome(
+    execution_id="exec_1", error=AgentError("NO_STOCK", "there is none", "conflict", details={"left": 0}).info
+)
 
 
 @pytest.fixture
@@ -32,7 +39,7 @@ async def test_it_is_private(path: Path) -> None:
             modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
     finally:
         os.umask(before)
-    assert modes == dict.fromkeys(["state.db", "state.db-wal", "state.db-shm", "state.db-owners"], 0o600)
+    assert modes == dict.fromkeys(["state.db", "state.db-wal", "state.db-shm"], 0o600)
 
 
 async def test_a_file_that_others_can_read_is_made_private(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -209,16 +216,151 @@ async def test_waiting_for_others(path: Path) -> None:
         assert await state(store) == "running"
 
 
-async def test_a_file_that_was_replaced(path: Path) -> None:
+@pytest.mark.parametrize("after_an_error", [False, True])
+async def test_a_file_that_was_replaced(path: Path, after_an_error: bool) -> None:
     """If the file is taken away under a running process, that is noticed before anything is promised."""
     async with opened(path) as store:
         assert await store.reserve(reservation()) is None
+        if after_an_error:
+            store._writer._database._disconnect()
         path.unlink()
         with pytest.raises(sqlite.FileReplacedError, match="removed or replaced"):
             await store.reserve(reservation("r2"))
         assert await store.reserve(reservation("r2")) is None
         async with opened(path) as other:
             assert await state(other, "r2") == "running"
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "removed by a backup"])
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+async def test_a_log_that_was_removed(path: Path, end: str, how: str) -> None:
+    """It is noticed before anything more is promised; afterwards what was answered is replayed, and the store works again."""
+    async with opened(path) as store, opened(path) as other:
+        await other.prepare()
+        assert await store.reserve(reservation()) is None
+        assert await store.complete(identity(), "exec_1", VALUE, NOW)
+        beside = path.with_name(path.name + end)
+        beside.unlink()
+        if how == "replaced":
+            beside.touch(0o600)
+        elif how == "removed by a backup":
+            path.with_name(path.name + {"-wal": "-shm", "-shm": "-wal"}[end]).unlink()
+        for each in (store, other):
+            with pytest.raises(sqlite.FileReplacedError, match="removed or replaced"):
+                await each.reserve(reservation("r2"))
+        assert await state(other) == "completed"
+        assert await store.reserve(reservation("r2")) is None
+        assert await state(other, "r2") == "running"
+    with raw(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+ANOTHER = """
+import sys, trio
+from carmy_engine.abc import StoreError
+from tests.stores.kit import opened, reservation
+
+async def main():
+    async with opened(sys.argv[1]) as store:
+        try:
+            found = await store.reserve(reservation(execution_id="exec_2", repeatable=True))
+            print("free" if found is None else found.state.value)
+        except StoreError as error:
+            print(error.reason, error)
+
+trio.run(main)
+"""
+"""Another process that reserves the same id, and prints what it is answered."""
+
+
+async def reserved_elsewhere(path: Path) -> str:
+    command = [sys.executable, "-c", ANOTHER, str(path)]
+    done = await trio.run_process(command, capture_stdout=True, cwd=Path(__file__).parents[2])
+    return done.stdout.decode()
+
+
+async def test_a_log_that_was_removed_before_another_process_opens_the_file(path: Path) -> None:
+    """That process does not take what the living one has reserved for free: it refuses until that one has noticed."""
+    async with opened(path) as store:
+        assert await store.reserve(reservation()) is None
+        for end in ("-wal", "-shm"):
+            path.with_name(path.name + end).unlink()
+        assert (await reserved_elsewhere(path)).startswith("replaced")
+        with pytest.raises(sqlite.FileReplacedError):
+            await store.get(identity())
+        assert await state(store) == "running"
+        assert await reserved_elsewhere(path) == "running\n"
+        assert await store.complete(identity(), "exec_1", VALUE, NOW)
+
+
+async def test_a_log_that_another_process_has_begun_is_left_alone(path: Path) -> None:
+    """What a process has written after the log was removed is not overwritten by what the removed log held."""
+    async with opened(path) as store:
+        assert await store.reserve(reservation()) is None
+        await trio.to_thread.run_sync(_written_by_another_program, path)
+        with pytest.raises(sqlite.FileReplacedError):
+            await store.get(identity())
+        await store.prepare()
+    with raw(path) as connection:
+        assert connection.execute("SELECT x FROM witness").fetchall() == [(number,) for number in range(100)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def _written_by_another_program(path: Path) -> None:
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink()
+    script = (
+        "import apsw, sys; c = apsw.Connection(sys.argv[1]);"
+        "c.execute('CREATE TABLE witness (x)'); [c.execute('INSERT INTO witness VALUES (?)', (n,)) for n in range(100)]; c.close()"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "data = x'22ff22'",
+        "data = CAST('\"pai' AS BLOB)",
+        "data = CAST('\"Paid\"' AS BLOB)",
+        "data = NULL",
+        "error = CAST('{}' AS BLOB)",
+        "execution_id = 'exec_2'",
+        "checksum = zeroblob(16)",
+        "checksum = NULL, data = x'22ff22'",
+        "checksum = NULL, data = CAST('{\"a\"' AS BLOB)",
+        "checksum = NULL, error = CAST('[]' AS BLOB)",
+        "checksum = NULL, error = x'ff'",
+        "cause = 'nothing'",
+    ],
+)
+async def test_a_damaged_answer(path: Path, damage: str) -> None:
+    """It is not replayed but reported as corrupt, and so for its own id alone; in the same transaction others are served."""
+    async with opened(path) as store:
+        for name in ("r1", "r2"):
+            await store.reserve(reservation(name))
+            await store.complete(identity(name), "exec_1", VALUE, NOW)
+        with raw(path) as connection:
+            connection.execute(f"UPDATE entries SET {damage} WHERE request_id = 'r1'")
+        for method in (store.get(identity()), store.reserve(reservation(execution_id="exec_2"))):
+            with pytest.raises(sqlite.CorruptFileError) as told:
+                await method
+            assert told.value.reason == "corrupt"
+        found = await store.get(identity("r2"))
+        assert found is not None
+        assert found.outcome == VALUE
+
+
+@pytest.mark.parametrize("outcome", [VALUE, Outcome(execution_id="exec_1"), FAILED])
+async def test_an_answer_of_an_earlier_version(path: Path, outcome: Outcome) -> None:
+    """It has no checksum, and is replayed."""
+    async with opened(path) as store:
+        await store.reserve(reservation())
+        await store.complete(identity(), "exec_1", outcome, NOW)
+        with raw(path) as connection:
+            connection.execute("UPDATE entries SET checksum = NULL")
+        found = await store.get(identity())
+        assert found is not None
+        assert found.outcome == outcome
 
 
 async def test_a_store_that_cannot_be_used_does_not_keep_from_starting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from carmy_engine.stores.sqlite import FileLockedError
 from carmy_engine.stores.sqlite._owners import Owners
+from carmy_engine.stores.sqlite._rows import pack
+from carmy_engine.stores.sqlite._schema import APPLICATION_ID, MIGRATIONS
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
 
 HOLDER = """
@@ -156,15 +160,74 @@ async def test_closing_leaves_no_owner(path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM owners").fetchall() == [(0,)]
 
 
-async def test_the_true_end_of_an_entry_held_for_dead(path: Path) -> None:
-    """Even if the lock file is deleted under a living store, what it reports about its own executions counts."""
+async def test_the_locks_cannot_be_removed(path: Path) -> None:
+    """They are in the database: no file beside it makes a living owner look dead, so its reservation is running for others."""
+    async with opened(path) as before, holder(path, "r1"):
+        await before.prepare()
+        assert sorted(each.name for each in path.parent.iterdir()) == ["state.db", "state.db-shm", "state.db-wal"]
+        async with opened(path) as after:
+            for store in (before, after):
+                entry = await store.reserve(reservation(execution_id="exec_2", repeatable=True))
+                assert entry is not None
+                assert entry.state.value == "running"
+
+
+async def test_closing_a_store_leaves_the_locks_of_others(path: Path) -> None:
+    """A process may open and close many stores on a file: those that are open go on owning, and SQLite keeps its locks."""
+    async with opened(path) as first, holder(path, "r2"):
+        await first.reserve(reservation())
+        for _ in range(3):
+            async with opened(path) as other:
+                assert await state(other) == "running"
+                assert await state(other, "r2") == "running"
+        async with holder(path, "r3"):
+            assert await state(first, "r3") == "running"
+        assert await state(first) == "running"
+        assert await first.complete(identity(), "exec_1", VALUE, NOW)
+    with raw(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_no_descriptor_is_left(path: Path) -> None:
+    """When the last store on a file has been closed, the process has no descriptor of it any more."""
+
+    def descriptors() -> int:
+        targets = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        return sum(target.startswith(str(path)) for target in targets)
+
+    for _ in range(2):
+        async with opened(path) as first, opened(path) as second:
+            await first.prepare()
+            await second.prepare()
+            assert descriptors() > 0
+        assert descriptors() == 0
+
+
+async def test_a_file_of_an_earlier_version(path: Path) -> None:
+    """It is refused while a process of that version has it open; then its entries are in doubt, and the lock file goes."""
+    with raw(path) as connection:
+        for script in MIGRATIONS[:2]:
+            connection.execute(script)
+        connection.execute(
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 2; PRAGMA journal_mode = WAL"
+        )
+        connection.execute("INSERT INTO owners VALUES (1, 1, 1.0)")
+        new = pack(reservation())
+        connection.execute(
+            "INSERT INTO entries (key, principal, session, scope, request_id, fingerprint, execution_id, tool, started_at, state,"
+            " owner, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, 1)",
+            (new.key, *new.values),
+        )
+    lock_file = path.with_name("state.db-owners")
+    lock_file.touch(0o666)
+    earlier = Owners(lock_file, first_byte=0)
+    assert earlier.claim(1)
     async with opened(path) as store:
-        await store.reserve(reservation())
-        path.with_name("state.db-owners").unlink()
-        async with opened(path) as other:
-            assert await state(other) == "interrupted"
-            assert await store.complete(identity(), "exec_1", VALUE, NOW)
-            assert await state(other) == "completed"
+        with pytest.raises(FileLockedError, match="earlier version"):
+            await store.get(identity())
+        earlier.close()
+        assert await state(store) == "interrupted"
+        assert not await trio.Path(lock_file).exists()
 
 
 async def test_an_owner_stays_the_same_after_an_error(path: Path) -> None:
@@ -181,11 +244,18 @@ async def test_an_owner_stays_the_same_after_an_error(path: Path) -> None:
 
 def test_locks(tmp_path: Path) -> None:
     """A byte belongs to one holder until that closes the file, within a process as between two."""
-    mine, other = Owners(tmp_path / "locks"), Owners(tmp_path / "locks")
+    path = tmp_path / "locks"
+    path.touch()
+    mine, other = Owners(path), Owners(path)
     assert mine.claim(7)
+    assert mine.claim(2**40)
     assert not other.claim(7)
     assert other.is_alive(7)
     assert not other.is_alive(8)
+    assert list(other.alive()) == [7, 2**40]
+    assert list(mine.alive()) == []
+    mine.release(2**40)
+    assert list(other.alive()) == [7]
     assert mine.start_opening()
     assert not other.start_opening()
     mine.end_opening()

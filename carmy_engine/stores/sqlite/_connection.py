@@ -54,11 +54,15 @@ class Connection:
         number: int = self._raw.last_insert_rowid()
         return number
 
-    def changes(self, statement: str, values: tuple[Value, ...]) -> bool:
-        """Run a statement that changes one row, or none; whether it did."""
+    def changes(self, statement: str, values: tuple[Value, ...]) -> int:
+        """Run a statement that changes rows; how many it has changed."""
         self._raw.execute(statement, values)
         count: int = self._raw.changes()
-        return count == 1
+        return count
+
+    def leave_log(self) -> None:
+        """Leave the write-ahead log alone when the connection is closed."""
+        self._raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def close(self) -> None:
         """Close it, rolling back what is open. Never raises."""

@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import apsw
 
@@ -19,8 +19,8 @@ from ...abc import StoreError
 from ._connection import Connection
 from ._entries import Bounds, Entries
 from ._errors import FileLockedError, FileReplacedError, translate, translate_os
-from ._owners import Owners
-from ._schema import check_version, migrate
+from ._owners import FileNumber, Owners, number_of
+from ._schema import LOCKED_IN_FILE, check_version, migrate, retire_lock_file
 
 log = logging.getLogger("carmy.engine")
 
@@ -30,6 +30,9 @@ wrong; it is less than the engine waits for a store to record an ending."""
 
 PAUSE_SECONDS = 0.003
 """Longest pause between two attempts to get hold of the file: about as long as a transaction with one sync."""
+
+LEAVING_ATTEMPTS = 50
+"""To see a store drop its lock that has left the table of owners: it does so at once, unless its thread has to wait."""
 
 WAL_BYTES = 64 * 1024 * 1024
 """What the write-ahead log is cut back to when a burst has made it longer."""
@@ -42,7 +45,7 @@ class Database:
     """The connection, made when it is first needed, and made anew after an error.
 
     Attributes:
-        path: Of the file. Beside it are ``-wal``, ``-shm`` and ``-owners``.
+        path: Of the file. Beside it are ``-wal`` and ``-shm``.
     """
 
     def __init__(self, path: Path, durability: Durability, bounds: Bounds) -> None:
@@ -52,7 +55,8 @@ class Database:
         self._connection: Connection | None = None
         self._owners: Owners | None = None
         self._owner = 0
-        self._file: tuple[int, int] | None = None
+        self._files: _Files | None = None
+        self._written_at = 0
         self._give_up_at = 0.0
 
     @contextlib.contextmanager
@@ -69,6 +73,7 @@ class Database:
             try:
                 yield Entries(connection, owners, self._owner, self._bounds)
                 connection.run("COMMIT")
+                self._written_at = _changed_at(self.path)
             finally:
                 if connection.in_transaction:
                     connection.run("ROLLBACK")
@@ -95,6 +100,8 @@ class Database:
                 with self.transaction() as entries:
                     entries.leave()
         finally:
+            if self._owners is not None:
+                self._owners.release_all()  # before the connection is closed, which may take a while
             self._disconnect()
             if self._owners is not None:
                 self._owners.close()
@@ -102,23 +109,21 @@ class Database:
 
     def _opened(self) -> tuple[Connection, Owners]:
         if self._connection is not None and self._owners is not None:
-            if self._file == _number(self.path):
-                return self._connection, self._owners
-            self._owner = 0  # what another file says about this number is about somebody else
-            raise FileReplacedError(
-                f"{self.path} was removed or replaced while it was open; what it held is not known here any more"
-            )
+            self._check_files()
+            return self._connection, self._owners
+        _create(self.path)
         owners = self._owners
         if owners is None:
-            self._owners = owners = Owners(self.path.with_name(self.path.name + "-owners"))
+            self._owners = owners = Owners(self.path)
         while not owners.start_opening():
             if not self._pause():
                 raise FileLockedError(f"{self.path} is locked: another process has been opening it for too long")
         try:
-            _create(self.path)
-            self._connection = connection = self._connect()
+            if owners.number != number_of(self.path):
+                raise self._replaced(owners)
+            self._connection = connection = self._connect(owners)
             self._register(connection, owners)
-            self._file = _number(self.path)
+            self._files = _files(self.path)
         except BaseException:
             self._disconnect()
             raise
@@ -126,10 +131,45 @@ class Database:
             owners.end_opening()
         return connection, owners
 
-    def _connect(self) -> Connection:
+    def _check_files(self) -> None:
+        """Check that the files are still those that the connection has open. SQLite would write to deleted ones.
+
+        Raises:
+            FileReplacedError: They are not.
+        """
+        assert self._connection is not None
+        assert self._owners is not None
+        found = _files(self.path)
+        if found == self._files:
+            return
+        if found.main != self._owners.number:
+            raise self._replaced(self._owners)
+        # What only a deleted log holds, SQLite writes to the file when it closes the connection. It must not overwrite what
+        # another process has written since.
+        if _has_begun(found, self.path) or _changed_at(self.path) != self._written_at:
+            self._connection.leave_log()
+        raise FileReplacedError(
+            f"{self.path}-wal or -shm was removed or replaced while it was open; the last answers may be lost with it"
+        )
+
+    def _replaced(self, owners: Owners) -> FileReplacedError:
+        """Let go of the locks on a file that has another name now, or none."""
+        self._disconnect()
+        owners.close()
+        self._owners = None
+        self._owner = 0  # in another file, this number is another store's
+        return FileReplacedError(
+            f"{self.path} was removed or replaced while it was open; what it held is not known here any more"
+        )
+
+    def _connect(self, owners: Owners) -> Connection:
         connection = Connection(self.path, self._pause)
         try:
-            check_version(connection, self.path)  # before anything is changed
+            # Before anything is changed.
+            version = check_version(connection, self.path)
+            self._check_owners(connection if version else None, owners)
+            if 0 < version < LOCKED_IN_FILE:
+                retire_lock_file(connection, self.path)
             _make_private(self.path)
             connection.run("PRAGMA journal_mode = WAL")
             connection.run(f"PRAGMA synchronous = {self._durability}")
@@ -142,24 +182,47 @@ class Database:
 
     def _register(self, connection: Connection, owners: Owners) -> None:
         """Take an owner's id, unless there is one from before an error, and interrupt what the dead have left."""
+        claimed = False
         connection.run("BEGIN IMMEDIATE")
         try:
-            known = connection.row("SELECT 1 FROM owners WHERE id = ?", (self._owner,))
-            while known is None:
+            if connection.row("SELECT 1 FROM owners WHERE id = ?", (self._owner,)) is None:
+                owners.release(self._owner)
                 values = (os.getpid(), self._bounds.clock())
                 self._owner = connection.insert("INSERT INTO owners (pid, opened_at) VALUES (?, ?)", values)
-                if owners.claim(self._owner):
-                    break
-                # The file is a new one, and somebody still uses the one that was here before.
-                connection.run("DELETE FROM owners WHERE id = ?", (self._owner,))
+                claimed = owners.claim(self._owner)
+                assert claimed, "an owner's id is not used twice, and those alive are known"
             Entries(connection, owners, self._owner, self._bounds).bury_the_dead()
             connection.run("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.run("ROLLBACK")
+                if claimed:
+                    owners.release(self._owner)
+
+    def _check_owners(self, connection: Connection | None, owners: Owners) -> None:
+        """Check that every living store is in the table of owners.
+
+        Args:
+            connection: None for a file without tables.
+            owners: Knows the living.
+
+        Raises:
+            FileReplacedError: One is not: the log with its entries is lost.
+        """
+        for _ in range(LEAVING_ATTEMPTS):
+            alive = set(owners.alive())
+            if connection is not None:
+                alive.difference_update(owner for (owner,) in connection.rows("SELECT id FROM owners"))
+            if not alive:
+                return
+            self._pause()  # a store that closes leaves the table a moment before it drops its lock
+        raise FileReplacedError(
+            f"{self.path}-wal was removed while another process had it open, and what it held is not known here; that process"
+            " notices with its next call, or when it ends"
+        )
 
     def _disconnect(self) -> None:
-        connection, self._connection, self._file = self._connection, None, None
+        connection, self._connection, self._files = self._connection, None, None
         if connection is not None:
             connection.close()
 
@@ -214,9 +277,30 @@ def _make_private(path: Path) -> None:
                 each.chmod(mode & 0o700)
 
 
-def _number(path: Path) -> tuple[int, int] | None:
+class _Files(NamedTuple):
+    """The files of a database that has a connection."""
+
+    main: FileNumber | None
+    write_ahead_log: FileNumber | None
+    shared_memory: FileNumber | None
+
+
+def _files(path: Path) -> _Files:
+    return _Files(*(number_of(path.with_name(path.name + end)) for end in ("", "-wal", "-shm")))
+
+
+def _has_begun(found: _Files, path: Path) -> bool:
+    """Whether another process has written to the log that has its name now."""
+    if found.write_ahead_log is None:
+        return False
     try:
-        status = path.stat()
+        return path.with_name(path.name + "-wal").stat().st_size > 0
     except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return False
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

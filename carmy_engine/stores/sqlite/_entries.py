@@ -14,11 +14,17 @@ from ...abc import StoreFull
 from ._connection import Connection
 from ._owners import Owners
 from ._records import Records, Row, pack_record
-from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, unpack
+from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, checksum_of, unpack
 
 SWEPT_AT_ONCE = 1000
 """Entries past their retention that one transaction drops: more than it can add, so that sweeping keeps up, and few enough
 that nobody notices."""
+
+GIVE_WAY_AT_ONCE = 64
+"""Most completed entries of repeatable tools that go at once when there is no room, and no more than a thousandth of all."""
+
+MAX_PASSES = 16
+"""Of that in one transaction: outputs may be large, and a thousand entries may go in a few milliseconds."""
 
 _FIND = f"SELECT {COLUMNS} FROM entries WHERE key = ?"  # noqa: S608 - a constant
 _LIST = f"""
@@ -33,11 +39,12 @@ _OF_OWNER = f"SELECT {COLUMNS} FROM entries WHERE owner = ?"  # noqa: S608 - a c
 _OF_EXECUTION = f"SELECT {COLUMNS} FROM entries WHERE execution_id = ?"  # noqa: S608 - a constant
 _ADD = """
     INSERT INTO entries (
-        key, principal, session, scope, request_id, fingerprint, execution_id, tool, started_at, state, owner, bytes
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?) ON CONFLICT (key) DO NOTHING
+        key, principal, session, scope, request_id, fingerprint, execution_id, tool, started_at, state, owner, bytes, repeatable
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?) ON CONFLICT (key) DO NOTHING
 """
 _COMPLETE = """
-    UPDATE entries SET state = 'completed', owner = NULL, cause = NULL, data = ?, error = ?, finished_at = ?, bytes = bytes + ?
+    UPDATE entries SET state = 'completed', owner = NULL, cause = NULL, data = ?, error = ?, checksum = ?, finished_at = ?,
+        bytes = bytes + ?
     WHERE key = ? AND execution_id = ? AND state <> 'completed'
 """
 _INTERRUPT = """
@@ -51,6 +58,13 @@ _DISOWN = """
 _SWEEP = """
     DELETE FROM entries WHERE id IN (
         SELECT id FROM entries WHERE state = 'completed' AND finished_at <= ? ORDER BY finished_at LIMIT ?
+    )
+"""
+
+
+_GIVE_WAY = """
+    DELETE FROM entries WHERE id IN (
+        SELECT id FROM entries WHERE state = 'completed' AND repeatable = 1 ORDER BY finished_at LIMIT ?
     )
 """
 
@@ -102,7 +116,7 @@ class Entries:
         existing = self.find(new.key)
         if existing is not None:
             return existing
-        if not self._has_room(again=True):
+        if not self._has_room(again=True) and not self._make_room():
             raise StoreFull
         added = self._add(new)
         assert added, "the key was free a moment ago, in this transaction"
@@ -110,18 +124,23 @@ class Entries:
 
     def complete(self, key: bytes, execution_id: str, answer: Answer) -> bool:
         """See `IdempotencyStore.complete`."""
-        values = (answer.data, answer.error, answer.finished_at, answer.bytes)
-        return self._connection.changes(_COMPLETE, (*values, key, execution_id))
+        values = (
+            answer.data,
+            answer.error,
+            checksum_of(execution_id, answer.data, answer.error),
+            answer.finished_at,
+            answer.bytes,
+        )
+        return self._connection.changes(_COMPLETE, (*values, key, execution_id)) == 1
 
     def release(self, key: bytes, execution_id: str) -> bool:
         """See `IdempotencyStore.release`."""
-        return self._connection.changes(_RELEASE, (key, execution_id))
+        return self._connection.changes(_RELEASE, (key, execution_id)) == 1
 
     def interrupt(self, key: bytes, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
         """See `IdempotencyStore.interrupt`."""
-        return self._connection.changes(
-            _INTERRUPT, (None if cause is None else cause.value, finished_at, key, execution_id)
-        )
+        values = (None if cause is None else cause.value, finished_at, key, execution_id)
+        return self._connection.changes(_INTERRUPT, values) == 1
 
     def find(self, key: bytes) -> Reservation | None:
         """The entry as it has to be seen now: gone if past its retention, interrupted if its owner is dead."""
@@ -182,7 +201,8 @@ class Entries:
         self._connection.run("DELETE FROM owners WHERE id = ?", (owner,))
 
     def _add(self, new: NewEntry) -> bool:
-        added = self._connection.changes(_ADD, (new.key, *new.values, self._owner, new.bytes))
+        values = (new.key, *new.values, self._owner, new.bytes, new.repeatable)
+        added = self._connection.changes(_ADD, values) == 1
         if added and self._room is not None:
             self._room = (self._room[0] - 1, self._room[1] - new.bytes)
         return added
@@ -199,6 +219,16 @@ class Entries:
             ((entries, size),) = self._connection.rows("SELECT entries, bytes FROM totals")
             self._room = (self._bounds.max_entries - entries, self._bounds.max_bytes - size)
         return self._room[0] > 0 and self._room[1] >= ENTRY_BYTES
+
+    def _make_room(self) -> bool:
+        """Drop completed entries of tools that may be repeated, the oldest first, until an entry may be added."""
+        few = max(1, min(GIVE_WAY_AT_ONCE, self._bounds.max_entries // 1000))
+        for _ in range(MAX_PASSES):
+            if not self._connection.changes(_GIVE_WAY, (few,)):
+                return False
+            if self._has_room(again=True):
+                return True
+        return False
 
 
 def _cut_off(entry: Reservation) -> ExecutionRecord:

@@ -11,13 +11,15 @@ from ..._model.cause import Cause
 from ..._model.error import ErrorInfo
 from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import Outcome
+from ...codec import is_json
+from ._errors import CorruptFileError
 
 ENTRY_BYTES = 512
 """What an entry costs beside its texts and its output, indexes included."""
 
 COLUMNS = (
     "principal, session, scope, request_id, fingerprint, execution_id, tool, state, owner, started_at, finished_at,"
-    " cause, data, error"
+    " cause, data, error, checksum"
 )
 """In the order that `unpack` expects."""
 
@@ -32,11 +34,13 @@ class NewEntry(msgspec.Struct, frozen=True):
         key: See `key_of`.
         values: Of the columns that it has from the start.
         bytes: What it counts against the bound.
+        repeatable: Its answer may give way.
     """
 
     key: bytes
     values: tuple[str | bytes | float | None, ...]
     bytes: int
+    repeatable: bool
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -81,6 +85,7 @@ def pack(reservation: Reservation) -> NewEntry:
         key_of(identity),
         (*texts, reservation.fingerprint, *names, reservation.started_at),
         ENTRY_BYTES + sum(len(text.encode()) for text in (*texts, *names) if text is not None),
+        reservation.repeatable,
     )
 
 
@@ -95,11 +100,27 @@ def pack_outcome(outcome: Outcome, finished_at: float) -> Answer:
 
 
 def unpack(row: tuple[Any, ...]) -> tuple[Reservation, int | None]:
-    """The entry of a row, and the owner of a running one."""
+    """The entry of a row, and the owner of a running one.
+
+    Raises:
+        CorruptFileError: It is not what was written.
+    """
+    try:
+        return _unpack(row)
+    except (ValueError, TypeError) as error:  # those of msgspec among them
+        raise CorruptFileError(f"the entry of the execution {row[5]} is damaged: {error}") from error
+
+
+def _unpack(row: tuple[Any, ...]) -> tuple[Reservation, int | None]:
     principal, session, scope, request_id, fingerprint, execution_id, tool, *rest = row
-    state, owner, started_at, finished_at, cause, data, error = rest
+    state, owner, started_at, finished_at, cause, data, error, checksum = rest
     outcome = None
     if state == ReservationState.COMPLETED:
+        if checksum is None:  # an earlier version has recorded it
+            if not is_json(data or b"null"):
+                raise ValueError("its answer is not JSON")
+        elif checksum != checksum_of(execution_id, data, error):
+            raise ValueError("its answer does not fit its checksum")
         outcome = Outcome(
             execution_id=execution_id, data_json=data, error=None if error is None else _decode_error(error)
         )
@@ -115,3 +136,12 @@ def unpack(row: tuple[Any, ...]) -> tuple[Reservation, int | None]:
         cause=None if cause is None else Cause(cause),
     )
     return entry, owner
+
+
+def checksum_of(execution_id: str, data: bytes | None, error: bytes | None) -> bytes:
+    """What shows later that an answer is still the one of that execution, as it was. Takes a millisecond for a megabyte."""
+    digest = hashlib.blake2b(execution_id.encode(), digest_size=16)
+    for part in (data, error):
+        digest.update(b"-" if part is None else b"%d:" % len(part))
+        digest.update(part or b"")
+    return digest.digest()

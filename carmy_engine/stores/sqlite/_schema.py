@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from ._connection import Connection
-from ._errors import CorruptFileError, NewerFileError
+from ._errors import CorruptFileError, FileLockedError, NewerFileError
+from ._owners import Owners
 
 APPLICATION_ID = 0x63726D79
 """``crmy`` in the header of the file: how a file of another program is told from one of ours."""
 
 MIGRATIONS = (
     """
-    -- One row for each open store. It lives as long as its byte of the lock file is locked; see _owners.py. Ids are never
-    -- used twice.
+    -- One row for each open store. It lives as long as its byte of the file is locked; see _owners.py. Ids are never used twice.
     CREATE TABLE owners (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         pid INTEGER NOT NULL,
@@ -75,8 +75,19 @@ MIGRATIONS = (
     ) STRICT;
     CREATE INDEX records_by_time ON records (started_at);
     """,
+    """
+    -- The checksum is of a completed entry's answer, and NULL where an earlier version has recorded it.
+    ALTER TABLE entries ADD COLUMN checksum BLOB;
+    -- Of a tool that may be repeated: its answer gives way when the store is full.
+    ALTER TABLE entries ADD COLUMN repeatable INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX entries_that_give_way ON entries (finished_at) WHERE state = 'completed' AND repeatable = 1;
+    """,
 )
 """Each leads from one version to the next; the version of a file is how many it has had. Never change one, add one."""
+
+
+LOCKED_IN_FILE = 3
+"""The first version whose owners hold their locks in the database itself. Earlier ones had a lock file beside it."""
 
 
 def check_version(connection: Connection, path: Path) -> int:
@@ -120,3 +131,25 @@ def migrate(connection: Connection, path: Path) -> None:
     finally:
         if connection.in_transaction:
             connection.run("ROLLBACK")
+
+
+def retire_lock_file(connection: Connection, path: Path) -> None:
+    """Delete the lock file of an earlier version, which no process may be using.
+
+    Raises:
+        FileLockedError: A process of an earlier version has the database open.
+        OSError: The lock file cannot be used.
+        apsw.Error: The database cannot be read.
+    """
+    lock_file = path.with_name(path.name + "-owners")
+    try:
+        locks = Owners(lock_file, first_byte=0)
+    except FileNotFoundError:
+        return
+    try:
+        owners = [owner for (owner,) in connection.rows("SELECT id FROM owners")]
+        if not locks.start_opening() or any(map(locks.is_alive, owners)):
+            raise FileLockedError(f"{path} is in use by a process of an earlier version of carmy-engine; stop it first")
+        lock_file.unlink(missing_ok=True)
+    finally:
+        locks.close()

@@ -57,9 +57,11 @@ class SqliteStore:
     ``cannot_open``, ``newer_version``, ``replaced``, ``io_error``, ``closed`` and ``failed``. The file is opened anew after most of
     them, so that the store works again once the reason is gone.
 
+    When it is full, completed entries of tools that may be repeated give way, the oldest first; no others do.
+
     Args:
         path: Of the file; made if it is missing, readable and writable for its owner only. Beside it are files with the
-            same name and ``-wal``, ``-shm`` and ``-owners``.
+            same name and ``-wal`` and ``-shm``.
         durability: ``full`` or ``normal``; with the latter a power cut may take the last answers with it.
         max_entries: Identities at one time.
         max_bytes: Bytes of entries and their outputs at one time.
@@ -91,7 +93,7 @@ class SqliteStore:
             audit_retention=audit_retention,
             clock=clock,
         )
-        # By its real name, so that all stores on a file find each other: the lock file is beside it.
+        # By its real name: the write-ahead log is beside that.
         self.path = Path(os.path.realpath(path))
         """The file, wherever the process goes from here."""
         self._writer = Writer(Database(self.path, durability, bounds))
@@ -238,6 +240,8 @@ def from_settings(settings: StoreSettings) -> SqliteStore:
     return SqliteStore(
         Path(path).expanduser(),
         durability=settings.durability,
+        max_entries=MAX_ENTRIES if settings.max_entries is None else settings.max_entries,
+        max_bytes=MAX_BYTES if settings.max_bytes is None else settings.max_bytes,
         retention=settings.retention_days * 86_400,
         audit_retention=settings.audit_days * 86_400,
     )

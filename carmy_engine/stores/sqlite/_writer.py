@@ -17,6 +17,7 @@ from typing import Generic, TypeVar, cast
 import apsw
 import trio
 
+from ..._logging import RateLimitedLogger
 from ...abc import StoreError
 from ._database import Database
 from ._entries import Entries
@@ -109,6 +110,7 @@ class Writer:
         self.transactions = 0
         self.dropped = 0
         self._dropping = False
+        self._log = RateLimitedLogger(log)  # for what each call may cause, while the file cannot be written
 
     async def do(self, job: Job[T]) -> T:
         """Do it in a transaction, and return what it returns once that is committed.
@@ -183,7 +185,9 @@ class Writer:
     def _owe(self, job: Job[object]) -> None:
         with self._lock:
             if len(self._debts) >= MAX_DEBTS or self._debt_bytes + job.size > MAX_DEBT_BYTES:
-                log.error("too much is waiting for %s to be written; an entry stays as it is", self._database.path)
+                self._log.error(
+                    "too much is waiting for %s to be written; an entry stays as it is", self._database.path
+                )
                 return
             job.task = None
             self._debts[job] = None
