@@ -33,7 +33,7 @@ def find(group: str, name: str) -> Any:
         name: The entry point's name.
 
     Raises:
-        ConfigurationError: Nobody offers it, or a package that it needs is missing; says what to install.
+        ConfigurationError: No package offers it, or several do, or a package that it needs is missing; says what to install.
     """
     what = "transport" if group == TRANSPORTS else "store"
     found = tuple(entry_points(group=group, name=name))
@@ -43,6 +43,9 @@ def find(group: str, name: str) -> Any:
         )
         hint = f"; install a version that has it, with: pip install {_extra(name)}" if name in _EXTRA_OF else ""
         raise ConfigurationError(f"this installation has no {what} {name!r} (it has: {others}){hint}")
+    if len({entry.value for entry in found}) > 1:
+        offers = ", ".join(sorted(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in found))
+        raise ConfigurationError(f"several packages have a {what} {name!r}: {offers}; uninstall all but one")
     try:
         return found[0].load()
     except ModuleNotFoundError as missing:

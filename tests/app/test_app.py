@@ -252,6 +252,26 @@ async def test_store_urls(url: str, words: str) -> None:
             pytest.fail("it opened")
 
 
+def test_a_store_that_two_packages_have_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two packages with a store of the same name neither is chosen in silence; the same store twice is one."""
+    for package, offer in (("first", "first:make"), ("second", "second:make"), ("third", "first:make")):
+        information = tmp_path / package / f"{package}-1.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+        (information / "entry_points.txt").write_text(f"[carmy.stores]\npaper = {offer}\n")
+    (tmp_path / "first" / "first.py").write_text(
+        "from carmy_engine import MemoryStore\ndef make(_): return MemoryStore()"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "first"))
+    monkeypatch.syspath_prepend(str(tmp_path / "third"))
+    assert App("shop").store("paper:here").check() == []
+    monkeypatch.syspath_prepend(str(tmp_path / "second"))
+    (problem,) = App("shop").store("paper:here").check()
+    assert "several packages have a store 'paper': first:make of first, first:make of third, second:make" in str(
+        problem
+    )
+
+
 async def test_an_application_can_be_opened_again() -> None:
     """Each opening makes a fresh engine; settings given to it hold for that run alone."""
     app = App("shop").add(other_count).store("memory:")
