@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from carmy_engine import AgentContext, App, Settings, State, tool
+from carmy_engine import AgentContext, App, Settings, State, Unknown, tool
 from carmy_engine.abc import Credentials, Reservation, ReservationState
 from carmy_engine.stores.memory import MemoryStore
 from tests.boundary.escapes import ESCAPES, made
@@ -364,7 +364,7 @@ async def _authenticate_later(how: str) -> AgentContext | None:
 async def reconcile(context: AgentContext, arguments: dict[str, Any]) -> Any:
     """Raise instead of saying what became of an attempt."""
     escape(arguments["how"])
-    raise AssertionError
+    return Unknown()
 
 
 @tool(effect="write", reconcile=reconcile, register=False)

@@ -14,9 +14,11 @@ from carmy_engine import App, HttpSettings, Settings
 from carmy_http._endpoints import Endpoints
 from carmy_http._message import Answer, Request, SendChunk, StreamResponse
 from carmy_http._server import serve_endpoints
+from carmy_mcp._connection import serve_connection
 from carmy_wire.serving import Server, open_listeners
 from tests.boundary.escapes import ESCAPES, SECRET, made
 from tests.support.http import Client
+from tests.wire.pair import channel_pair
 
 LIMIT = 10.0
 """Seconds, for what takes a fraction of one."""
@@ -130,3 +132,26 @@ async def test_the_accept_loop_outlives_a_connection_that_raises(escape: str, ca
                 await stream.aclose()
             stop.set()
     assert [record.getMessage() for record in caplog.records] == ["a connection failed"] * 3
+
+
+class Broken:
+    """A server of the SDK that raises while it waits for the client."""
+
+    def __init__(self, escape: str) -> None:
+        self._escape = escape
+
+    def create_initialization_options(self) -> None:
+        """See the SDK's."""
+
+    async def run(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise made(self._escape)
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+async def test_a_connection_of_mcp_that_breaks_fails_with_an_exception(escape: str) -> None:
+    """Whatever leaves the SDK's loop leaves the connection as an `Exception`, and no nursery takes it for its own cancel."""
+    _, channel = channel_pair()
+    broken: Any = Broken(escape)
+    with trio.fail_after(LIMIT), pytest.raises(ExceptionGroup):
+        await serve_connection(broken, channel, stopped=trio.Event())

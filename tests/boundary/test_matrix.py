@@ -37,6 +37,7 @@ class Site(NamedTuple):
         ways: Those on which it exists; all if empty.
         why: Why it does not exist on the others.
         then: What the next call is answered with, which raises nothing.
+        lines: Of the log, with a traceback; None if trio may add some, or their rate is limited.
     """
 
     codes: frozenset[str] = PANIC
@@ -47,6 +48,7 @@ class Site(NamedTuple):
     ways: frozenset[str] = frozenset()
     why: str = ""
     then: str = "ok"
+    lines: int | None = 1
 
 
 _CREDENTIALS = frozenset({"native", "hypercorn", "websocket", "mcp_http"})
@@ -65,7 +67,7 @@ SITES: Mapping[str, Site] = {
     "scope": Site(tool="in_scope"),
     "async generator": Site(tool="in_generator"),
     "async generator, closed": Site(tool="in_closed_generator", absorbed=frozenset({"GeneratorExit"})),
-    "async generator with a nursery, abandoned": Site(tool="in_abandoned_generator"),
+    "async generator with a nursery, abandoned": Site(tool="in_abandoned_generator", lines=None),
     "block of an async generator": Site(tool="in_block", absorbed=_OF_NURSERIES),
     "clean-up of a block": Site(tool="in_clean_up"),
     "thread of an async tool": Site(tool="in_thread_of_its_own"),
@@ -78,13 +80,13 @@ SITES: Mapping[str, Site] = {
     "computed field": Site(OUTPUT, tool="computed"),
     "policy, check": Site(tool="check.{how}"),
     "sink": Site(frozenset({"ok"}), tool="sink.{how}"),
-    "store, reserve": Site(STORE, tool="stored", request_id="reserve:{how}"),
-    "store, complete": Site(STORE, tool="stored", request_id="complete:{how}"),
+    "store, reserve": Site(STORE, tool="stored", request_id="reserve:{how}", lines=None),
+    "store, complete": Site(STORE, tool="stored", request_id="complete:{how}", lines=None),
     "reconcile": Site(UNCERTAIN, then="EXECUTION_UNCERTAIN", tool="reconciled", request_id="interrupted:{how}"),
     "authenticator, sync": Site(REFUSED, ways=_CREDENTIALS, why="whoever starts a process needs no credentials"),
     "authenticator, async": Site(REFUSED, ways=_CREDENTIALS, why="as above"),
-    "ready check, sync": Site(ways=_HTTP, why="only HTTP has an address for readiness"),
-    "ready check, async": Site(ways=_HTTP, why="as above"),
+    "ready check, sync": Site(lines=2 * len(ESCAPES), ways=_HTTP, why="only HTTP has an address for readiness"),
+    "ready check, async": Site(lines=2 * len(ESCAPES), ways=_HTTP, why="as above"),
 }
 """`App.state` takes values that are ready, so no code of a host makes them here."""
 
@@ -92,11 +94,11 @@ SITES: Mapping[str, Site] = {
 # A generator that is abandoned is collected before its end, which trio warns about.
 @pytest.mark.filterwarnings("ignore:Async generator")
 @pytest.mark.parametrize("name", WAYS)
-def test_an_escape_costs_its_call_one_answer(name: str) -> None:
-    """For every site and escape: one answer with the right code and no word of the exception, the next call is answered,
-    and no task, descriptor, reservation or turn is left behind.
+def test_an_escape_costs_its_call_one_answer(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """For every site and escape: one answer with the right code and no word of the exception, and one traceback in the log.
+    The next call is answered, and no task, descriptor, reservation or turn is left behind.
     """
-    matrix = Matrix(name)
+    matrix = Matrix(name, caplog)
     while matrix.cells:
         before = len(matrix.cells)
         try:
@@ -108,6 +110,9 @@ def test_an_escape_costs_its_call_one_answer(name: str) -> None:
     assert matrix.failures == {}
 
 
+OTHER_PROCESSES = frozenset({"stdio", "mcp_stdio"})
+
+
 class Matrix:
     """The cells of one way.
 
@@ -117,8 +122,9 @@ class Matrix:
         failures: What is wrong, by cell.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
         self._name = name
+        self._caplog = caplog
         self._sites = {key: site for key, site in SITES.items() if not site.ways or name in site.ways}
         self.cells = deque((site, how) for site in self._sites for how in ESCAPES)
         self.cell = ("", "")
@@ -132,11 +138,19 @@ class Matrix:
             while self.cells:
                 self.cell = self.cells.popleft()
                 failure: str | None = "no answer"
+                self._caplog.clear()
                 with trio.move_on_after(CELL_SECONDS):
-                    failure = await _judge(opened, *self.cell) or await _leak(opened.way, books)
+                    failure = await _judge(opened, *self.cell) or await _leak(opened.way, books) or self._unlogged()
                 if failure is not None:
                     self.failures[self.cell] = failure
                     return
+
+    def _unlogged(self) -> str | None:
+        """What is wrong with the log of a cell; None if nothing. That of another process is not looked at."""
+        site = SITES[self.cell[0]]
+        wanted = 0 if self.cell[1] in site.absorbed else site.lines
+        found = [record.getMessage() for record in self._caplog.records]
+        return None if wanted is None or self._name in OTHER_PROCESSES or len(found) == wanted else f"log: {found}"
 
     async def _warm_up(self, opened: Opened) -> None:
         """Use everything once, so that what is kept for the next time is there."""

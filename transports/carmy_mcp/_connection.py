@@ -23,6 +23,7 @@ from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSON
 
 from carmy_engine import AgentError, Cause
 from carmy_engine.codec import invalid_request
+from carmy_engine.transport import await_foreign
 from carmy_wire.driver import FLUSH_SECONDS, Outgoing
 
 from ._exchange import Exchange
@@ -98,7 +99,9 @@ class _Connection:
                 with self._serving:
                     async with trio.open_nursery() as watch:
                         watch.start_soon(self._watch_stop)
-                        await server.run(_Incoming(self), _Sent(self), server.create_initialization_options())
+                        # The SDK's tasks are in there: what they let out is no cancel of these nurseries, which would swallow it.
+                        options = server.create_initialization_options()
+                        await await_foreign(server.run(_Incoming(self), _Sent(self), options))
                         watch.cancel_scope.cancel()
             finally:
                 self._out.close()
