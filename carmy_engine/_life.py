@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,9 @@ FLUSH_SECONDS = 5.0
 
 STUBBORN_SECONDS = 1.0
 """Beyond everything else that shutting down may take. Whatever still runs then will not end by itself."""
+
+EXIT_SECONDS = 5.0
+"""For the interpreter to end once serving has: time for what libraries send at exit."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 """The last is sent where a terminal is closed; Windows has none."""
@@ -123,6 +127,21 @@ def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
     finally:
         over.set()
         began.set()
+
+
+def limit_exit() -> None:
+    """Limit the end of the interpreter to `EXIT_SECONDS`: it waits for every thread that a tool has left behind."""
+
+    def watch() -> None:
+        threading.main_thread().join()  # which ends before the interpreter waits for the others
+        time.sleep(EXIT_SECONDS)
+        log.error("a thread that a tool or a library has started does not end: ending the process without it")
+        try:
+            kill_descendants(os.getpid())
+        finally:
+            os._exit(0)
+
+    threading.Thread(target=watch, name="carmy-exit", daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -190,6 +190,7 @@ def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, 
         if said:
             raise  # it was listening, so this is something else
         raise Failure(f"cannot serve {name} on {settings.address}: {error.strerror or error}") from None
+    _life.limit_exit()
     return SUCCESS
 
 

@@ -103,6 +103,12 @@ NOISY = r'''
             pass
 
     @app.tool(effect="none", parallel_safe=True)
+    async def leave() -> str:
+        """Leave a thread behind that waits for ever."""
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        return "left"
+
+    @app.tool(effect="none", parallel_safe=True)
     async def stubborn(marker: str) -> None:
         """Start a child process, and ignore every cancel."""
         subprocess.Popen(["sh", "-c", f"touch {marker}; exec sleep 1000"])

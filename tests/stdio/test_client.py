@@ -124,7 +124,7 @@ async def test_environment_and_directory(noisy: Path, tmp_path: Path) -> None:
     (tmp_path / "carmy.toml").write_text("app = 'noisy.py:app'\n")
     env = {**os.environ, "CARMY_NAME": "renamed"}
     async with open_stdio(COMMAND, env=env, cwd=tmp_path) as client:
-        assert client.ready.tools == 11
+        assert client.ready.tools == 12
 
 
 @pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.long)])

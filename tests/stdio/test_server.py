@@ -349,9 +349,8 @@ async def test_death_of_the_parent(noisy: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def hurried(noisy: Path) -> Path:
     """The application, whose hard limit is a second and not eighteen."""
-    noisy.write_text(
-        "from carmy_engine import _life\n_life.CLOSING_SECONDS = _life.FLUSH_SECONDS = 0.2\n" + noisy.read_text()
-    )
+    seconds = "_life.CLOSING_SECONDS = _life.FLUSH_SECONDS = _life.EXIT_SECONDS = 0.2"
+    noisy.write_text(f"from carmy_engine import _life\n{seconds}\n{noisy.read_text()}")
     return noisy
 
 
@@ -385,6 +384,17 @@ async def test_no_tool_outlives_its_client(hurried: Path, tmp_path: Path, tool: 
             for child in children:
                 await is_gone(child)
             assert found.said.count(b"ending the process") == 1
+
+
+async def test_no_thread_of_a_tool_outlives_its_client(hurried: Path) -> None:
+    """A thread that a tool has left behind, and that is no daemon, does not keep the process after the end of input."""
+    async with peer(hurried) as found:
+        await found.receive()
+        await found.call(1, "leave", {})
+        assert (await found.receive())["result"]["data"] == "left"
+        await found.end()
+        assert await found.exit_code() == 0
+        assert b"does not end" in found.said
 
 
 async def test_no_tool_outlives_the_parent(hurried: Path, tmp_path: Path) -> None:
