@@ -58,14 +58,14 @@ def any_of(arms: Sequence[Node]) -> Applicator:
     def apply(value: Any, at: At, mode: Mode, scope: Scope, seen: Seen | None) -> Evaluation:
         does_fit = False
         for arm in arms:
-            if seen is None:
-                if fits(arm, value) if arm.is_leaf else (yield evaluate(arm, value, at, mode.quietly, scope, None)):
+            if not fits(arm, value):
+                continue
+            own = None if seen is None else Seen()
+            if arm.is_leaf or (yield evaluate(arm, value, at, mode.quietly, scope, own)):
+                if seen is None or own is None:
                     return True
-            else:
-                own = Seen()
-                if (yield evaluate(arm, value, at, mode.quietly, scope, own)):
-                    seen.add(own)
-                    does_fit = True
+                seen.add(own)
+                does_fit = True
         if not (does_fit or mode.is_quiet):
             yield Failure(located(at), "anyOf", 0)
         return does_fit
@@ -79,8 +79,10 @@ def one_of(arms: Sequence[Node]) -> Applicator:
     def apply(value: Any, at: At, mode: Mode, scope: Scope, seen: Seen | None) -> Evaluation:
         fitting = 0
         for arm in arms:
+            if not fits(arm, value):
+                continue
             own = None if seen is None else Seen()
-            if fits(arm, value) if arm.is_leaf else (yield evaluate(arm, value, at, mode.quietly, scope, own)):
+            if arm.is_leaf or (yield evaluate(arm, value, at, mode.quietly, scope, own)):
                 fitting += 1
                 if fitting > 1:
                     break

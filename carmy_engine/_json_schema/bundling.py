@@ -8,12 +8,10 @@ from typing import Any
 
 from .._schema.type_guards import is_dict
 from .assertions import ASSERTIONS
-from .keywords import LISTS, SINGLE, TABLES
+from .keywords import ANNOTATIONS, LISTS, NAMING, SINGLE, TABLES
 from .references import References
 
-_NAMING = ("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$schema", "$vocabulary")
-
-_ANNOTATIONS = {"title", "description", "default", "deprecated", "examples", "readOnly", "writeOnly", "$comment"}
+_ELSEWHERE = {"$defs", "$dynamicRef", "definitions"}
 _ASSERTIONS = {*ASSERTIONS, "required"}
 _UNUSUAL = re.compile("[^A-Za-z0-9_.-]+")
 
@@ -45,9 +43,7 @@ class _Bundle:
     def _rewritten(self, schema: Any) -> Any:
         if not is_dict(schema):
             return schema
-        made = {
-            key: value for key, value in schema.items() if key not in _NAMING and key not in ("$defs", "definitions")
-        }
+        made = {key: value for key, value in schema.items() if key not in NAMING | _ELSEWHERE}
         for keyword in SINGLE:
             if keyword in schema:
                 made[keyword] = self._rewritten(schema[keyword])
@@ -72,7 +68,7 @@ class _Bundle:
         """Whether what stands beside a reference may as well stand in its target: nothing there changes its meaning."""
         known: Mapping[str, Any] = target if is_dict(target) else {}
         return all(
-            key in _ANNOTATIONS or (key in _ASSERTIONS and known.get(key, value) == value)
+            key in ANNOTATIONS or (key in _ASSERTIONS and known.get(key, value) == value)
             for key, value in beside.items()
         )
 

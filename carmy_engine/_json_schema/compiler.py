@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .._schema.type_guards import is_dict
 from . import applicators
 from .assertions import ASSERTIONS
 from .evaluation import Applicator, Assertion, Failure, Node, run
+from .keywords import ANNOTATIONS, NAMING
 from .patterns import searcher
 from .references import References, SchemaFault
 
@@ -27,6 +29,11 @@ class Validator:
 
     def __init__(self, schema: Any) -> None:
         self._root = _Compiler(schema).root
+
+    @property
+    def accepts_all(self) -> bool:
+        """True for a schema without a keyword that decides anything."""
+        return self._root.is_leaf and not self._root.assertions
 
     def failures(self, value: Any, pulse: Callable[[], None] | None = None) -> Iterator[Failure]:
         """Evaluate a JSON value as a decoder returns it, and yield each failure when it is found; none means that it fits.
@@ -51,17 +58,18 @@ class _Compiler:
         """The nodes that a node applies to the same value."""
         self._parts: dict[int, list[Node]] = {}
         """The nodes that a node applies to parts of its value."""
-        self._targets: dict[int, Node] = {}
-        """The nodes that references lead to."""
+        self._referred_to: set[int] = set()
+        """The schemas that references lead to, by identity."""
         self._always = Node("", is_leaf=True)
         self._never = Node("", [], [(None, applicators.never)])
         self.root = self._node(schema)
         while self._pending:
             self._fill(*self._pending.pop())
         self._refuse_circles()
-        for target in self._targets.values():
+        for schema_id in self._referred_to & self._nodes.keys():
             # Every way back to a node leads through a reference.
-            target.is_recursive = target in self._reachable(target)
+            node = self._nodes[schema_id]
+            node.is_recursive = node in self._reachable(node)
         for node in self._nodes.values():
             if node.leftovers:
                 node.names = tuple(dict.fromkeys(name for part in self._alike_all(node) for name in part.names))
@@ -71,6 +79,7 @@ class _Compiler:
     def _node(self, schema: Any) -> Node:
         if isinstance(schema, bool):
             return self._always if schema else self._never
+        schema = self._followed(schema)
         node = self._nodes.get(id(schema))
         if node is None:
             node = self._nodes[id(schema)] = Node(self._references.base_of(schema))
@@ -81,6 +90,18 @@ class _Compiler:
             else:
                 self._pending.append((node, schema))
         return node
+
+    def _followed(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """What a schema that is nothing but a reference leads to, within one resource: an evaluation saves a step."""
+        passed: set[int] = set()
+        while schema.keys() - _PASSIVE == {"$ref"} and id(schema) not in passed:
+            target = self._references.target(schema, "$ref")
+            if not is_dict(target) or self._references.base_of(target) != self._references.base_of(schema):
+                break
+            passed.add(id(schema))
+            schema = target
+            self._referred_to.add(id(target))
+        return schema
 
     def _assert(self, node: Node, schema: Mapping[str, Any]) -> None:
         place = self._references.place_of(schema)
@@ -172,9 +193,8 @@ class _Compiler:
 
     def _referred(self, node: Node, *schemas: Any) -> list[Node]:
         """The nodes that a reference of `node` leads to."""
-        nodes = self._alike(node, *schemas)
-        self._targets.update((id(target), target) for target in nodes)
-        return nodes
+        self._referred_to.update(map(id, schemas))
+        return self._alike(node, *schemas)
 
     def _alike(self, node: Node, *schemas: Any) -> list[Node]:
         """The nodes of schemas that apply to the same value as `node`."""
@@ -229,6 +249,9 @@ class _Compiler:
                     path.append(id(following))
                     pending.append(iter(self._same.get(id(following), ())))
 
+
+_PASSIVE = ANNOTATIONS | NAMING | {"$defs", "definitions"}
+"""Keywords that a reference may have beside it and still be nothing else."""
 
 _APPLYING = (
     "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "required", "dependentRequired",

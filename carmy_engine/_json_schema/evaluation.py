@@ -164,7 +164,7 @@ def evaluate(node: Node, value: Any, at: At, mode: Mode, scope: tuple[str, ...],
 
 
 def fits(node: Node, value: Any) -> bool:
-    """Whether a value fits a leaf, which has assertions alone."""
+    """Whether a value passes the assertions of a node. A leaf has nothing else."""
     for assertion in node.assertions:  # noqa: SIM110 - the loop is twice as fast as `all`
         if not assertion.holds(value):
             return False

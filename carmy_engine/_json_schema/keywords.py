@@ -19,6 +19,14 @@ LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 TABLES = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 """Keywords whose value is an object of schemas."""
 
+ANNOTATIONS = {
+    "$comment", "contentEncoding", "contentMediaType", "default", "deprecated", "description", "examples", "format",
+    "readOnly", "title", "writeOnly",
+}  # fmt: skip
+"""Keywords that decide nothing and hold no schema."""
+NAMING = {"$anchor", "$dynamicAnchor", "$id", "$schema", "$vocabulary"}
+"""Keywords that say what a schema is called, or in which words it is written."""
+
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 

@@ -111,6 +111,14 @@ def test_what_schemas_mean(schema: Any, right: Any, wrong: Any) -> None:
     assert not validator.is_valid(wrong)
 
 
+def test_a_schema_that_decides_nothing_accepts_all() -> None:
+    """A schema of annotations alone needs no evaluation."""
+    passive = {"description": "x", "format": "date", "$ref": "#/$defs/a", "$defs": {"a": {"title": "y"}}}
+    deciding: list[Any] = [False, {"type": "string"}, {"properties": {"a": False}}]
+    assert [Validator(schema).accepts_all for schema in (True, {}, passive)] == [True] * 3
+    assert [Validator(schema).accepts_all for schema in deciding] == [False] * 3
+
+
 def test_a_backtracking_pattern_never_matches_a_long_text() -> None:
     """Where a pattern needs lookaround, the length of the text is bounded before it is matched."""
     validator = Validator({"pattern": "^(?!b)a*$"})
