@@ -12,6 +12,7 @@ import trio
 from carmy_wire.http1 import BodyReader, FramingError, HeadReader, ParsedHead
 
 from . import _limits
+from ._admission import Admission
 from ._request_head import read_request_head
 
 _CONTINUE = b"HTTP/1.1 100 \r\n\r\n"
@@ -43,6 +44,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         header_seconds: For the head of a request.
         is_draining: Whether the server is going away, so that the next answer is the last one.
         refusal: Renders the answer to what is no request, from its status and reason.
+        admission: Decides when a request begins.
         log: For what a client does.
 
     Attributes:
@@ -56,6 +58,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         header_seconds: float,
         is_draining: Callable[[], bool],
         refusal: Callable[[int, str], bytes],
+        admission: Admission,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
         self.socket = stream.socket
@@ -63,6 +66,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._header_seconds = header_seconds
         self._is_draining = is_draining
         self._refusal = refusal
+        self._admission = admission
         self._log = log
         self._phase = _Phase.HEAD
         self._heads = HeadReader()
@@ -72,6 +76,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._owes_continue = False
         self._received = bytearray()
         self._checked = bytearray()  # for the parser
+        self._is_first = True  # the next request, of this connection
         self._expecting = False  # the rest of a head
         self._deadline = trio.current_time() + header_seconds
         self._reading = trio.CancelScope()
@@ -100,8 +105,12 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             if self._broken:
                 raise trio.BrokenResourceError
             try:
+                begins = self._phase is _Phase.HEAD
                 self._check_received()
                 if self._checked:
+                    if begins:
+                        await self._admission.begin(is_first=self._is_first)
+                        self._is_first = False
                     break
                 if self._client_ended:
                     return self._end()

@@ -23,6 +23,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import RateLimitedLogger, contain
 
+from ._admission import Admission
 from ._errors import error_response
 from ._guarded_stream import GuardedStream
 from ._mounted import AsgiApplication, Message, Scope
@@ -143,6 +144,7 @@ def connector(
     config = _config()
     context = WorkerContext(None)
     limited_log = RateLimitedLogger(log)
+    admission = Admission()
 
     def serve(guarded: GuardedStream) -> TCPServer:
         application = cast("Any", _Application(app, guarded, limited_log))
@@ -153,7 +155,12 @@ def connector(
             return refuse(status, reason, _peer_of(stream))
 
         guarded = GuardedStream(
-            stream, header_seconds=header_seconds, is_draining=is_draining, refusal=refusal, log=limited_log
+            stream,
+            header_seconds=header_seconds,
+            is_draining=is_draining,
+            refusal=refusal,
+            admission=admission,
+            log=limited_log,
         )
         return Connection(guarded, serve, limited_log)
 
