@@ -98,7 +98,8 @@ async def test_calling_a_server_that_wants_credentials(directory: Path) -> None:
                 assert (code, answer["error"]["code"]) == (1, "UNAUTHENTICATED")
 
 
-async def test_running_calls_are_finished_first(told: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_running_calls_are_finished_first(told: Path, number: signal.Signals) -> None:
     """The first signal lets a running call end; its caller gets the answer, and the process ends with 0."""
     with trio.fail_after(30):
         async with (
@@ -112,7 +113,7 @@ async def test_running_calls_are_finished_first(told: Path) -> None:
 
             nursery.start_soon(call)
             assert await word(told) == "sleeping"
-            server.process.send_signal(signal.SIGINT)
+            server.process.send_signal(number)
             assert await server.process.wait() == 0
     ((code, answer),) = answers
     assert (code, answer["data"]) == (0, "slept")
@@ -132,6 +133,28 @@ async def test_the_second_signal_ends_everything_at_once(told: Path) -> None:
             server.process.send_signal(signal.SIGTERM)
             assert await server.process.wait() == 128 + signal.SIGTERM
     assert not _is_running(child)
+
+
+@pytest.mark.usefixtures("directory")
+async def test_a_signal_that_is_ignored_stays_so() -> None:
+    """Under `nohup`, the end of the terminal stops no server."""
+    ignoring = [
+        "bash",
+        "-c",
+        'trap "" HUP; exec "$0" "$@"',
+        sys.executable,
+        "slow.py",
+        "serve",
+        "--address",
+        "127.0.0.1:0",
+    ]
+    with trio.fail_after(30):
+        async with running_server(*ignoring) as server:
+            server.process.send_signal(signal.SIGHUP)
+            code, answer = await carmy("call", "sleep", '{"seconds": 0}', "--url", server.url)
+            assert (code, answer["data"]) == (0, "slept")
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.process.wait() == 0
 
 
 def _is_running(pid: int) -> bool:
@@ -156,13 +179,16 @@ async def test_a_call_can_be_interrupted(told: Path, number: signal.Signals, too
 @pytest.mark.usefixtures("directory")
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 async def test_closed_standard_descriptors(closed: str) -> None:
-    """A command does its work although descriptors were closed when it started."""
+    """A command does its work although descriptors were closed when it started, if it still has where to write its data."""
     script = f'exec "$@" {closed}'
     with trio.fail_after(30):
         done = await trio.run_process(
-            ["sh", "-c", script, "sh", *CARMY, "call", "slow.py", "sleep", '{"seconds": 0}'], capture_stdout=True
+            ["sh", "-c", script, "sh", *CARMY, "call", "slow.py", "sleep", '{"seconds": 0}'],
+            capture_stdout=True,
+            check=False,
         )
-    assert (b"slept" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
+    is_open = ">&-" not in closed.replace("2>&-", "")
+    assert (b"slept" in done.stdout, done.returncode) == (is_open, 0 if is_open else 1)
 
 
 @pytest.mark.usefixtures("directory")

@@ -26,6 +26,7 @@ CONSOLE_PAGES = [
     "docs/retries.md",
     "docs/deadlines-and-cancellation.md",
     "docs/events.md",
+    "docs/command-line.md",
 ]
 """Pages whose command lines are run as well."""
 
