@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import pydantic
@@ -13,16 +15,31 @@ from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationEr
 from ._schema import docstrings
 from ._schema.annotations import UnusableType
 from ._schema.argument_rules import argument_types
+from ._schema.bounded_validator import BoundedValidator, InvalidLong, TakesLong, counting_validator, marks_in
 from ._schema.core_schema import types_of
 from ._schema.json_form import encode_arguments
 from ._schema.json_schema import input_schema
 from ._schema.messages import Problem, invalid_arguments, problems_of
 from ._schema.nodes import Node, Types, object_of, whole
+from ._schema.work import TooCostly, Work
 from ._signature import SignaturePlan
 from .codec import invalid_request
 from .errors import AgentError
 
 __all__ = ["ArgumentsParser", "arguments_parser", "encode_arguments"]
+
+SHORT_BYTES = 8192
+"""Arguments up to this size are validated on the event loop. The worst take less than 10 ms, as long as a thread's turn."""
+
+MAX_VALUES_AT_ONCE = 2048
+"""Values in longer arguments, such as a long text, that are validated there as well: as many as fit into `SHORT_BYTES`. Counted
+are the marks between values, those in strings among them."""
+
+MAX_ERRORS_AT_ONCE = 1000
+"""Errors that are put into words there."""
+
+Errors = Sequence[Mapping[str, Any]]
+"""In the form of ``ValidationError.errors()``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,43 +49,47 @@ class ArgumentsParser:
     Attributes:
         schema: JSON Schema.
         validate: JSON bytes → what the root of the schema stands for.
-        explain: The error for bytes that `validate` refused.
+        explain: The error for errors of pydantic in these bytes.
         input: The parameter that gets the validated object; None when it is a dict of arguments.
+        bounded: Makes the validator of long arguments, once.
     """
 
     schema: Mapping[str, Any]
     validate: Callable[[bytes], Any]
-    explain: Callable[[ValidationError, bytes], AgentError]
+    explain: Callable[[Errors, bytes], AgentError]
     input: str | None
+    bounded: Callable[[], BoundedValidator]
 
     def bind(self, injected: Mapping[str, Any]) -> Callable[[bytes], dict[str, Any]]:
         """The function of `CompiledTool.parse`, which adds the injected objects."""
         validate, explain, name = self.validate, self.explain, self.input
-        if name is not None:
-
-            def parse_input(data: bytes) -> dict[str, Any]:
-                try:
-                    return {name: validate(data), **injected}
-                except ValidationError as problem:
-                    error = explain(problem, data)
-                # Outside the handler, or the error would keep pydantic's, and so the values, as its context.
-                if error is _OMITTED:
-                    return parse_input(b"{}")
-                raise error
-
-            return parse_input
 
         def parse(data: bytes) -> dict[str, Any]:
+            if len(data) > SHORT_BYTES and marks_in(data) > MAX_VALUES_AT_ONCE:
+                raise TakesLong(partial(check, data))
             try:
-                found: dict[str, Any] = validate(data)
+                found = validate(data)
+                return {name: found, **injected} if name is not None else {**found, **injected} if injected else found
             except ValidationError as problem:
-                error = explain(problem, data)
-            else:
-                if injected:
-                    found.update(injected)
-                return found
+                errors = problem.errors(include_url=False) if problem.error_count() <= MAX_ERRORS_AT_ONCE else None
+            except TooCostly:
+                errors = None
+            # Outside the handler, or the error would keep pydantic's, and so the values, as its context.
+            if errors is None:
+                raise TakesLong(partial(check, data))
+            error = explain(errors, data)
             if error is _OMITTED:
                 return parse(b"{}")
+            raise error
+
+        def check(data: bytes, work: Work) -> dict[str, Any]:
+            try:
+                found = self.bounded().validate(data, work)
+                return {**injected, name: found} if name is not None else {**found, **injected}
+            except InvalidLong as problem:
+                error = explain(problem.errors, data)
+            except TooCostly as problem:
+                error = _refused(problem.code, problem.message)
             raise error
 
         return parse
@@ -109,10 +130,16 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
         text = str(problem).split("\n", 1)[0]
         raise UnusableType(f"the arguments have no validator: {text}", "Use simpler types.") from None
 
-    def explain(problem: ValidationError, data: bytes) -> AgentError:
-        return _explain(strict, root, problem, data)
+    def explain(errors: Errors, data: bytes) -> AgentError:
+        return _explain(strict, root, errors, data)
 
-    return ArgumentsParser(schema, validator.validate_json, explain, plan.input)
+    return ArgumentsParser(
+        schema,
+        counting_validator(strict, root) or validator.validate_json,
+        explain,
+        plan.input,
+        functools.cache(partial(BoundedValidator, strict, root)),
+    )
 
 
 def _under_wire_names(types: Types, descriptions: Mapping[str, str]) -> dict[str, str]:
@@ -123,8 +150,7 @@ def _under_wire_names(types: Types, descriptions: Mapping[str, str]) -> dict[str
     return found
 
 
-def _explain(types: Types, root: Node, problem: ValidationError, data: bytes) -> AgentError:
-    errors: Any = problem.errors(include_url=False)
+def _explain(types: Types, root: Node, errors: Errors, data: bytes) -> AgentError:
     first = errors[0]
     if first["type"] == "json_invalid" and not first["loc"]:
         # The parser's text names positions, never content.
@@ -133,10 +159,10 @@ def _explain(types: Types, root: Node, problem: ValidationError, data: bytes) ->
         if data.strip() == b"null":
             return _OMITTED
         if data.lstrip()[:1] != b"{":
-            return _not_an_object()
+            return _refused("wrong_type", "the arguments must be a JSON object")
     return invalid_arguments(problems_of(types, root, errors))
 
 
-def _not_an_object() -> AgentError:
-    problem: Problem = {"path": "", "code": "wrong_type", "message": "the arguments must be a JSON object"}
+def _refused(code: str, message: str) -> AgentError:
+    problem: Problem = {"path": "", "code": code, "message": message}
     return invalid_arguments([problem])

@@ -23,6 +23,7 @@ from ._idempotency import may_join
 from ._ids import new_execution_id
 from ._inflight import Inflight
 from ._invoke import Ending, Invoker
+from ._long_checks import LongChecks
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity
 from ._model.result import Outcome
@@ -30,9 +31,12 @@ from ._policy import SafePolicy, missing_confirmation
 from ._registry import Registered, Registry
 from ._reservations import Reservations, identity_of
 from ._result import ExecutionResult
+from ._schema.bounded_validator import TakesLong
 from ._scope import QuickScope
 from .codec import invalid_request
 from .errors import AgentError
+
+_NONE: dict[str, Any] = {}
 
 _YIELD_SECONDS = 0.01
 """Between two trips through the scheduler. Far below what a person or a deadline notices."""
@@ -47,6 +51,7 @@ class Pipeline:
         reservations: Steps *reservation* and *record*.
         invoker: Steps *tool* and *output*.
         finisher: Steps *sinks* and *last event*.
+        long_checks: Step *arguments*, where they are long.
         background: For what outlives its call: abandoned threads.
         now: The engine's clock, trio's time; callable in any thread.
     """
@@ -69,6 +74,7 @@ class Pipeline:
         self.finisher = finisher
         self.background = background
         self.now = now
+        self.long_checks = LongChecks()
         self._yield_at = 0.0
 
     async def run(
@@ -108,11 +114,16 @@ class Pipeline:
             execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
             if unreadable is not None:
                 raise unreadable
+            raw, arguments, takes_long = b"", _NONE, None
             try:
                 raw = _json_arguments(request)
                 arguments = found.tool.parse(raw)
+            except TakesLong as taken:
+                takes_long = taken
             except BaseException as error:  # noqa: BLE001 - the boundary round validators, default factories and properties
                 raise_foreign(error)
+            if takes_long is not None:  # outside the handler, or errors would keep the arguments as their context
+                arguments = await self.long_checks.run(takes_long)
             if execution.granted is not None and not self.inflight.closing:
                 await _confirm(execution, found, raw)
             # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip

@@ -22,6 +22,9 @@ MAX_PROBLEMS = 100
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,99}")
 
+_WORDS = {**ERRORS, "carmy_many": ("invalid", "must be valid: more than {most} problems were found")}
+"""By pydantic's type of error: the engine's code, and what follows "argument 'x' "."""
+
 _OWN_TEXT = frozenset({"value_error", "assertion_error"})
 """Raised by a validator of the tool's author, whose text was written for the caller."""
 
@@ -111,7 +114,7 @@ def _problem(types: Types, root: Node, error: Mapping[str, Any], subject: Subjec
         if not text or _repeats(text, error.get("input")):
             return {"path": path, "code": "invalid", "message": f"{begin} is not valid"}
         return {"path": path, "code": "invalid", "message": f"{begin}: {text}"}
-    code, words = ERRORS.get(kind, ("invalid", "is not valid"))
+    code, words = _WORDS.get(kind, ("invalid", "is not valid"))
     try:
         said = words.format_map({name: _number(value) for name, value in context.items()})
     except KeyError:

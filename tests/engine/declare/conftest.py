@@ -10,6 +10,8 @@ import pytest
 
 from carmy_engine._compiled import CompiledTool
 from carmy_engine._declare import compile_tool, tool
+from carmy_engine._schema.bounded_validator import TakesLong
+from carmy_engine._schema.work import Work
 from carmy_engine.errors import AgentError
 
 Taking = Callable[..., CompiledTool]
@@ -36,12 +38,21 @@ def giving_tool(annotation: Any, **attributes: Any) -> CompiledTool:
     return compile_tool(tool(effect="none", register=False, **attributes)(give), {})
 
 
+def parsed(taken: CompiledTool, data: bytes) -> dict[str, Any]:
+    """What the function would get, in the order of the pipeline: long arguments are checked in steps."""
+    try:
+        return taken.parse(data)
+    except TakesLong as long:
+        check = long.check
+    return check(Work())
+
+
 class Taker:
     """Sends JSON to a parameter called ``x``."""
 
     def __call__(self, annotation: Any, json: str, default: Any = inspect.Parameter.empty) -> Any:
         """What the function would get."""
-        return taking_tool(annotation, default).parse(b'{"x":%s}' % json.encode())["x"]
+        return parsed(taking_tool(annotation, default), b'{"x":%s}' % json.encode())["x"]
 
     def whole(self, annotation: Any, json: str, default: Any = inspect.Parameter.empty) -> Any:
         """The same with all of the arguments given."""

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from carmy_engine.errors import AgentError
 
-from .conftest import Taker, taking_tool
+from .conftest import Taker, parsed, taking_tool
 
 
 class Number(enum.IntEnum):
@@ -249,7 +249,7 @@ def test_deep_nesting(depth: int) -> None:
     """Arguments nested beyond any limit are refused in known and in unknown names, never a RecursionError."""
     for name in ("x", "y"):
         with pytest.raises(AgentError) as caught:
-            taking_tool(Any).parse(b'{"%s":%s%s}' % (name.encode(), b"[" * depth, b"]" * depth))
+            parsed(taking_tool(Any), b'{"%s":%s%s}' % (name.encode(), b"[" * depth, b"]" * depth))
         assert caught.value.code == "INVALID_REQUEST"
 
 

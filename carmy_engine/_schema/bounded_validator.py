@@ -1,0 +1,134 @@
+"""Validators of long arguments: they check in short steps, and stop at a bound of problems, memory and attempts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import CoreConfig, SchemaValidator, ValidationError
+
+from .bounded_rules import Bounded, Counted
+from .checkpoints import errors_of
+from .nodes import Node, Types, whole
+from .work import MAX_ATTEMPTS_AT_ONCE, MAX_BYTES, Work, begun
+
+_BYTES_PER_VALUE = 80
+"""What pydantic's parser needs for one value, and the copy that a list read item by item needs."""
+
+
+class TakesLong(Exception):  # noqa: N818 - control flow
+    """The arguments must be checked in a worker thread.
+
+    Attributes:
+        check: Checks them, there.
+    """
+
+    def __init__(self, check: Callable[[Work], dict[str, Any]]) -> None:
+        super().__init__()
+        self.check = check
+
+
+class BoundedValidator:
+    """The validator of one tool's long arguments."""
+
+    def __init__(self, types: Types, root: Node) -> None:
+        """Build it.
+
+        Args:
+            types: The rewritten types of the arguments, from `argument_rules`.
+            root: What the arguments are.
+        """
+        rules = Bounded(types)
+        self._validate = _validator(rules, root)
+        self._arms = rules.recursive_arms
+
+    def validate(self, data: bytes, work: Work) -> Any:
+        """Check JSON bytes.
+
+        Raises:
+            InvalidLong: They are not valid.
+            Abandoned: See there.
+            TooCostly: See there.
+        """
+        values = _values_in(data)
+        work.step(values * _BYTES_PER_VALUE)
+        if self._arms:
+            # Each arm that does not fit keeps a copy of the value, while the value's parts are tried.
+            work.step(int(_nested_bytes(data) / len(data) * values * _BYTES_PER_VALUE) * (self._arms - 1))
+        try:
+            with begun(work):
+                return self._validate(data)
+        except ValidationError as problem:
+            errors = errors_of(problem, work)
+        # Outside the handler, or the error would keep pydantic's, and so the values, as its context.
+        raise InvalidLong(errors)
+
+
+class InvalidLong(Exception):  # noqa: N818 - control flow
+    """Long arguments are not valid.
+
+    Attributes:
+        errors: In the form of ``ValidationError.errors()``, as many as fit into an answer.
+    """
+
+    def __init__(self, errors: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+def counting_validator(types: Types, root: Node) -> Callable[[bytes], Any] | None:
+    """A validator for the event loop that raises `TooCostly` where recursive unions try too much.
+
+    Returns:
+        None for types without recursive unions, which cannot.
+    """
+    rules = Counted(types)
+    if not rules.recursive_arms:
+        return None
+    validate = _validator(rules, root)
+
+    def counted(data: bytes) -> Any:
+        with begun(Work(MAX_ATTEMPTS_AT_ONCE)):
+            return validate(data)
+
+    return counted
+
+
+_STRING = r'"(?:[^"\\]|\\.)*+"'
+_STRINGS = re.compile(_STRING.encode(), re.DOTALL)
+_STRINGS_AND_BRACKETS = re.compile(rf"{_STRING}|[\[\]{{}}]".encode(), re.DOTALL)
+
+
+def _values_in(data: bytes) -> int:
+    """About how many values this JSON has, by the marks that stand between them."""
+    found = marks_in(data)
+    # Marks in a long text are none, but it takes long to leave them out.
+    return found if found * _BYTES_PER_VALUE * 2 < MAX_BYTES else marks_in(_STRINGS.sub(b"", data))
+
+
+def marks_in(data: bytes) -> int:
+    """The commas and opening brackets, those in strings among them."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def _nested_bytes(data: bytes) -> int:
+    """The most that the sizes of an array or object, one of its parts, one of that one's parts and so on add up to."""
+    starts: list[int] = []
+    sums = [0]
+    for match in _STRINGS_AND_BRACKETS.finditer(data):
+        mark = data[match.start()]
+        if mark in b"[{":
+            starts.append(match.start())
+            sums.append(0)
+        elif mark in b"]}" and starts:
+            size = match.end() - starts.pop() + sums.pop()
+            sums[-1] = max(sums[-1], size)
+    return max(sums)
+
+
+def _validator(rewriter: Counted, root: Node) -> Callable[[bytes], Any]:
+    made, definitions = rewriter.rewritten(root)
+    return SchemaValidator(
+        whole(made, definitions.values()), CoreConfig(strict=True), _use_prebuilt=False
+    ).validate_json
