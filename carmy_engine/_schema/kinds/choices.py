@@ -82,12 +82,6 @@ class Choice(Kind):
                 raise UnusableType(f"the choice {option!r} has no JSON form", instead) from None
         return node
 
-    def restricted(self, node: Node, part: list[Any]) -> Node:
-        """The validator of some of the options, which are of one kind of JSON value."""
-        if isinstance(part[0], enum.Enum):
-            return {"type": "enum", "cls": type(part[0]), "members": part}
-        return {"type": "literal", "expected": part}
-
     def accept(self, walk: Walk, node: Node) -> Node:
         chosen = named(self._by_kind(node), "choice", choices=self.noun(walk, node))
         if not walk.is_behind:
@@ -100,23 +94,15 @@ class Choice(Kind):
 
     def _by_kind(self, node: Node) -> Node:
         """Each option is reachable only through its own kind of JSON value: true is never 1."""
-        guards: dict[str, Any] = {
-            "bool": core_schema.bool_schema(strict=True),
-            "int": integer(),
-            "float": core_schema.float_schema(strict=True, allow_inf_nan=False),
-        }
-        parts: dict[tuple[str, type], list[Any]] = {}
+        parts: dict[str, dict[Any, Any]] = {}
         for option in self.options(node):
-            # Members of an enum inside a Literal are looked up by their own class.
-            owner = type(option) if isinstance(option, enum.Enum) else object
-            parts.setdefault((_base_kind(raw_of(option)), owner), []).append(option)
-        ways: list[Any] = []
-        for (kind, _), part in parts.items():
-            if kind == "encoded":
-                ways.append(_looked_up({canonical(json_form(raw_of(option))): option for option in part}, canonical))
-            else:
-                step = self.restricted(node, part)
-                ways.append({"type": "chain", "steps": [guards[kind], step]} if kind in guards else step)
+            raw = raw_of(option)
+            kind = _base_kind(raw)
+            parts.setdefault(kind, {})[canonical(json_form(raw)) if kind == "encoded" else raw] = option
+        ways = [
+            _looked_up(options, canonical) if kind == "encoded" else _chosen(kind, options)
+            for kind, options in parts.items()
+        ]
         return ways[0] if len(ways) == 1 else {"type": "union", "mode": "left_to_right", "choices": ways}
 
     def accept_name(self, walk: Walk, node: Node) -> Node:
@@ -171,10 +157,6 @@ class Members(Choice):
 
     def can_be_name(self, walk: Walk, node: Node) -> bool:
         return not _is_flag(node) and super().can_be_name(walk, node)
-
-    def restricted(self, node: Node, part: list[Any]) -> Node:
-        # Without `missing`: the schema lists what is taken, and a function that takes more could not be published.
-        return {**without(node, "sub_type", "missing", "serialization", "metadata"), "members": part, "strict": False}
 
     def accept(self, walk: Walk, node: Node) -> Node:
         if not _is_flag(node):
@@ -242,6 +224,21 @@ def _combined(cls: Any) -> Callable[[int], Any]:
         return cls(value)
 
     return combine
+
+
+def _chosen(kind: str, options: dict[Any, Any]) -> Node:
+    """A validator of the options of one kind of JSON value."""
+    guards: dict[str, Any] = {
+        "bool": core_schema.bool_schema(strict=True),
+        "int": integer(),
+        "float": core_schema.float_schema(strict=True, allow_inf_nan=False),
+    }
+    steps: list[Any] = [guards[kind]] if kind in guards else []
+    # pydantic's validator of enums calls the class, for which True is 1, and whose `_missing_` may take anything.
+    steps.append(core_schema.literal_schema(list(options)))
+    if any(isinstance(option, enum.Enum) for option in options.values()):
+        steps.append(core_schema.no_info_plain_validator_function(options.__getitem__))
+    return {"type": "chain", "steps": steps}
 
 
 def _looked_up(options: dict[Any, Any], spell: Callable[[Any], Any]) -> Node:
