@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from ._context import SILENT, Progress
+from ._error_boundary import await_foreign
 from ._events import ExecutionCompleted, ExecutionEvent, ToolProgress, ToolStarted, ToolWaiting
 from ._execution import Execution, Phase
 from ._grace import GRACE_SECONDS
@@ -112,14 +113,19 @@ class _FarCall:
         self._execution.phase = Phase.RUNNING
         try:
             with self.scope:
-                self.ending = self._ending_of(await self._result(request))
-        except ClosedError as error:
-            self.ending = self._lost(error, may_have_run=self._has_begun)
-        except OutcomeUnknownError as error:
-            self.ending = self._lost(error, may_have_run=True)
+                # The nursery of this task would take a cancel that no scope has asked for as its own.
+                self.ending = await await_foreign(self._ended(request))
         finally:
             # Whatever else a foreign executor raises leaves by way of the nursery, to the boundary round tools.
             self.done.set()
+
+    async def _ended(self, request: ExecutionRequest) -> Ending:
+        try:
+            return self._ending_of(await self._result(request))
+        except ClosedError as error:
+            return self._lost(error, may_have_run=self._has_begun)
+        except OutcomeUnknownError as error:
+            return self._lost(error, may_have_run=True)
 
     async def _result(self, request: ExecutionRequest) -> ExecutionResult:
         """Its events tell whether the tool has begun there, which no answer says."""

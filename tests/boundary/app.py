@@ -21,7 +21,22 @@ from pydantic import (
     model_validator,
 )
 
-from carmy_engine import AgentContext, App, Settings, State, Unknown, tool
+from carmy_engine import (
+    AgentContext,
+    App,
+    Catalog,
+    Confirmation,
+    Effect,
+    ExecutionCompleted,
+    ExecutionRequest,
+    ExecutionResult,
+    PublicSpec,
+    Settings,
+    State,
+    ToolSpec,
+    Unknown,
+    tool,
+)
 from carmy_engine.abc import Credentials, Reservation, ReservationState
 from carmy_engine.stores.memory import MemoryStore
 from tests.boundary.escapes import ESCAPES, made
@@ -228,6 +243,58 @@ async def with_context(how: str, ctx: AgentContext) -> str:
     return await escape_later(how)
 
 
+_HOW = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}
+
+
+class MadeByHand:
+    """A tool without a function: it raises in ``execute``."""
+
+    spec = ToolSpec(
+        name="made_by_hand",
+        description="Raise.",
+        input_schema=_HOW,
+        output_schema={"type": "string"},
+        effect=Effect.WRITE,
+    )
+
+    async def execute(self, ctx: AgentContext, input: dict[str, str]) -> str:  # noqa: A002 - the protocol's name
+        """Raise after a wait."""
+        return await escape_later(input["how"])
+
+
+class Far:
+    """An executor to mount, whose calls raise."""
+
+    async def catalog(self) -> Catalog:
+        """One tool."""
+        spec = PublicSpec(
+            name="far",
+            description="Raise.",
+            input_schema=_HOW,
+            output_schema={"type": "string"},
+            effect=Effect.WRITE,
+            idempotent=False,
+            parallel_safe=False,
+            confirmation=Confirmation.NONE,
+        )
+        return Catalog(tools=(spec,), document=b"", version="")
+
+    @asynccontextmanager
+    async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[Any]]:
+        """Raise, or answer."""
+        assert isinstance(request.arguments, msgspec.Raw)
+        await escape_later(msgspec.json.decode(request.arguments)["how"])
+        send, receive = trio.open_memory_channel[Any](1)
+        result = ExecutionResult(execution_id="exec_far", data_json=b'"fine"')
+        send.send_nowait(ExecutionCompleted(seq=0, execution_id="exec_far", tool="far", result=result))
+        send.close()
+        yield receive
+
+    async def execute(self, request: ExecutionRequest) -> Any:
+        """Is not called: events say more."""
+        raise NotImplementedError
+
+
 # What pydantic calls: validators, serialisers and defaults.
 
 
@@ -425,7 +492,15 @@ NAMED = ("check", "is_listed", "sink")
 def make_app(settings: Settings | None = None, *, authenticated: bool = False) -> App:
     """The application."""
     store = Store()
-    app = App("boundary", settings=settings).add(*TOOLS).state(store).store(store).policy(Policy()).sink(Sink())
+    app = (
+        App("boundary", settings=settings)
+        .add(*TOOLS, MadeByHand())
+        .mount(Far())
+        .state(store)
+        .store(store)
+        .policy(Policy())
+        .sink(Sink())
+    )
     for kind in NAMED:
         for how in HOWS:
 

@@ -62,6 +62,8 @@ SITES: Mapping[str, Site] = {
     "tool, async, with a request_id": Site(tool="after_a_wait", request_id="id:{how}"),
     "tool, sync": Site(tool="in_thread"),
     "tool, sync, with events and a request_id": Site(tool="in_thread", request_id="thread:{how}", streamed=True),
+    "tool made by hand": Site(tool="made_by_hand"),
+    "tool of another executor": Site(tool="far"),
     "nursery": Site(tool="in_nursery", absorbed=_OF_NURSERIES),
     "nested nurseries": Site(tool="in_nested_nurseries", absorbed=_OF_NURSERIES),
     "scope": Site(tool="in_scope"),
