@@ -38,7 +38,7 @@ def run(app: App | None, argv: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    parser = _parser(app)
+    parser = _parser(app, prints_help=not {"--help", "-h", "--version"}.isdisjoint(argv))
     try:
         refuse_nested_run()
         code: int | None = parser(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
@@ -63,7 +63,7 @@ def run(app: App | None, argv: Sequence[str]) -> int:
     return SUCCESS if code is None else code  # None: it was --help or --version
 
 
-def _parser(app: App | None) -> cyclopts.App:
+def _parser(app: App | None, *, prints_help: bool) -> cyclopts.App:
     name = "carmy" if app is None else app.name
     target = "" if app is not None else "[TARGET] "
     parser = cyclopts.App(
@@ -71,7 +71,7 @@ def _parser(app: App | None) -> cyclopts.App:
         usage=f"Usage: {name} COMMAND {target}[OPTIONS]",
         help="Serve the tools of an application, look at them, call them. Without a command: serve.",
         version=__version__,
-        console=help_console(),
+        console=help_console() if prints_help else None,
         help_format="plaintext",
     )
     commands = _Commands(app)

@@ -7,11 +7,12 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import IO, Protocol, cast
-
-from rich.console import Console
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from ._outcome import Failure, ReaderGone
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Out(Protocol):
@@ -57,6 +58,8 @@ def claimed_stdout(*, is_needed: bool = True) -> Iterator[Out]:
 
 def help_console() -> Console:
     """What prints the texts of ``--help`` and ``--version``. Fails as data on standard output does."""
+    from rich.console import Console  # noqa: PLC0415 - other commands would start 25 ms later
+
     return Console(file=cast("IO[str]", _Help()))
 
 
