@@ -9,6 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from ._model.spec import ToolSpec
 from ._near import shortened
 from ._output import invalid_output, output_renderer, too_large
 from ._schema.annotations import UnusableType
+from ._schema.bounded_validator import TakesLong, marks_in
 from ._schema.json_form import first_infinite, first_without_form, may_hide_infinite
 from ._schema.messages import (
     MAX_PROBLEMS,
@@ -35,9 +37,16 @@ from ._schema.messages import (
 from ._schema.plain_values import jsonable
 from ._schema.type_guards import is_dict
 from ._schema.type_names import noun_of_type, one_of
+from ._schema.work import Work
 from ._signature import Argument, SignaturePlan, is_async, is_object_type
 from .codec import containers_in, decode
 from .errors import AgentError, DeclarationError
+
+SHORT_BYTES = 4096
+"""Arguments up to this size are checked on the event loop."""
+
+MAX_VALUES_AT_ONCE = 512
+"""Values in longer arguments, such as a long text, that are checked there as well: a check takes about 10 microseconds for each."""
 
 MAX_CONTAINERS = 250_000
 """Lists and objects in the arguments of one call. Decoded and checked, each can take 300 bytes of memory."""
@@ -251,23 +260,44 @@ def _validators(spec: ToolSpec) -> tuple[Validator, Validator]:
 
 
 def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | None) -> Callable[[bytes], dict[str, Any]]:
+    """The function of `CompiledTool.parse`.
+
+    Args:
+        validator: Of the input schema.
+        typed: The parser of the type that the tool wants; None if it takes a dict.
+    """
+
     def parse(data: bytes) -> dict[str, Any]:
+        if len(data) > SHORT_BYTES and marks_in(data) > MAX_VALUES_AT_ONCE:
+            raise TakesLong(partial(check, data))
+        return check(data, None)
+
+    def check(data: bytes, work: Work | None) -> dict[str, Any]:
         # A container takes at least three bytes of JSON.
         if len(data) > 3 * MAX_CONTAINERS and containers_in(data) > MAX_CONTAINERS:
-            message = f"the arguments must have at most {MAX_CONTAINERS:,} lists and objects"
-            raise invalid_arguments([{"path": "", "code": "too_long", "message": message}])
+            raise _refused("too_long", f"the arguments must have at most {MAX_CONTAINERS:,} lists and objects")
         value: Any = decode(data)
         if value is None:
             value = {}
         if not is_dict(value):
-            problem = {"path": "", "code": "wrong_type", "message": "the arguments must be a JSON object"}
-            raise invalid_arguments([problem])
-        problems = _problems(validator, value, subject_of)
+            raise _refused("wrong_type", "the arguments must be a JSON object")
+        problems = _problems(validator, value, subject_of, None if work is None else partial(work.step, 0))
         if problems:
             raise invalid_arguments(problems)
-        return {_INPUT: value} if typed is None else typed(data)
+        if typed is None:
+            return {_INPUT: value}
+        try:
+            return typed(data)
+        except TakesLong as long:
+            if work is None:
+                raise
+            return long.check(work)
 
     return parse
+
+
+def _refused(code: str, message: str) -> AgentError:
+    return invalid_arguments([{"path": "", "code": code, "message": message}])
 
 
 def _renderer(validator: Validator, limit: int) -> Callable[[Any], bytes]:
@@ -300,9 +330,12 @@ def _output_problem(path: str, said: str) -> Problem:
     return {"path": path, "code": "wrong_type", "message": f"{output_subject(path)} {said}"}
 
 
-def _problems(validator: Validator, value: Any, subject: Subject) -> list[Problem]:
+def _problems(
+    validator: Validator, value: Any, subject: Subject, pulse: Callable[[], None] | None = None
+) -> list[Problem]:
     """The first `MAX_PROBLEMS`; the rest of the value is not looked at."""
-    return [_in_words(failure, subject) for failure in itertools.islice(validator.failures(value), MAX_PROBLEMS)]
+    failures = itertools.islice(validator.failures(value, pulse), MAX_PROBLEMS)
+    return [_in_words(failure, subject) for failure in failures]
 
 
 def _in_words(failure: Failure, subject: Subject) -> Problem:

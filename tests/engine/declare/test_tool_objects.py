@@ -12,11 +12,14 @@ import pydantic
 import pytest
 
 from carmy_engine import schema_of, tool
+from carmy_engine._compiled import CompiledTool
 from carmy_engine._context import AgentContext
 from carmy_engine._declare import compile_tool, declaration_of
 from carmy_engine._model.effect import Effect
 from carmy_engine._model.spec import ToolSpec
+from carmy_engine._schema.bounded_validator import TakesLong
 from carmy_engine._schema.messages import MAX_PROBLEMS
+from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tool_objects import MAX_CONTAINERS
 from carmy_engine.errors import AgentError, DeclarationError
 
@@ -141,12 +144,44 @@ def test_every_keyword_has_its_words(schema: dict[str, Any], text: str, words: s
     assert caught.value.info.message == words
 
 
+def parsed(compiled: CompiledTool, data: bytes) -> dict[str, Any]:
+    """The arguments of a call, however long."""
+    try:
+        return compiled.parse(data)
+    except TakesLong as long:
+        return long.check(Work())
+
+
+def test_long_arguments_are_checked_in_a_thread() -> None:
+    """Many values in long arguments take long, also for a named type; a long text does not."""
+    compiled = compile_tool(TakesOrder(input_schema=schema_of(Order), output_schema={}), {})
+    assert compiled.parse(b'{"lines":[],"note":"' + b"x" * 100_000 + b'"}')
+    lines = b'{"sku":"a","count":3.0},' * 5_000
+    text = b'{"lines":[' + lines[:-1] + b"]}"
+    with pytest.raises(TakesLong) as taken:
+        compiled.parse(text)
+    assert taken.value.check(Work())["input"].lines == [Line(sku="a", count=3)] * 5_000
+    with pytest.raises(AgentError, match="must be a string"):
+        parsed(compiled, text.replace(b'"a"', b"1"))
+
+
+def test_a_check_ends_when_its_call_is_gone() -> None:
+    """The check of arguments that are of no use any more ends at its next step."""
+    schema = {"type": "object", "properties": {"x": {"items": {"not": {"not": {"type": "null"}}}}}}
+    with pytest.raises(TakesLong) as taken:
+        compile_tool(Made(input_schema=schema), {}).parse(b'{"x":[' + b"null," * 10_000 + b"null]}")
+    work = Work()
+    work.abandoned = True
+    with pytest.raises(Abandoned):
+        taken.value.check(work)
+
+
 def test_arguments_have_a_limit_of_lists_and_objects() -> None:
     """More lists and objects than the limit are refused before they are decoded; brackets in texts do not count."""
-    parse = compile_tool(Made(input_schema={"type": "object"}), {}).parse
-    assert parse(b'{"x":"' + b"[{" * MAX_CONTAINERS + b'","y":[' + b"[]," * (MAX_CONTAINERS - 3) + b"[]]}")
+    compiled = compile_tool(Made(input_schema={"type": "object"}), {})
+    assert parsed(compiled, b'{"x":"' + b"[{" * MAX_CONTAINERS + b'","y":[' + b"[]," * (MAX_CONTAINERS - 3) + b"[]]}")
     with pytest.raises(AgentError, match="at most 250,000 lists and objects") as caught:
-        parse(b'{"y":[' + b"[]," * MAX_CONTAINERS + b"[]]}")
+        parsed(compiled, b'{"y":[' + b"[]," * MAX_CONTAINERS + b"[]]}")
     assert caught.value.code == "INVALID_ARGUMENTS"
 
 
@@ -154,7 +189,7 @@ def test_problems_stop_at_their_limit() -> None:
     """A list of wrong items is looked through until the limit of problems, in the order of the list."""
     schema = {"type": "object", "properties": {"x": {"items": {"anyOf": [{"type": "null"}, {"type": "integer"}]}}}}
     with pytest.raises(AgentError) as caught:
-        compile_tool(Made(input_schema=schema), {}).parse(b'{"x":[' + b'"",' * 5_000 + b'""]}')
+        parsed(compile_tool(Made(input_schema=schema), {}), b'{"x":[' + b'"",' * 5_000 + b'""]}')
     assert caught.value.details is not None
     paths = [problem["path"] for problem in caught.value.details["problems"]]
     assert paths == [f"x[{place}]" for place in range(MAX_PROBLEMS)]
