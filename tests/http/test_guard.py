@@ -91,6 +91,28 @@ async def test_absolute_form() -> None:
     assert evil.status == 403
 
 
+async def test_the_servers_own_origin() -> None:
+    """A page of the very address that the request goes to is allowed; another port, scheme or name is not."""
+    async with serving(echo) as server:
+        own = f"127.0.0.1:{server.port}"
+        for host, origin, status in [
+            (own, f"http://{own}", 200),
+            (own, f"HTTP://{own}", 200),
+            ("localhost", "http://localhost", 200),
+            ("[::1]:80", "http://[::1]:80", 200),
+            (own, f"https://{own}", 403),
+            (own, "http://127.0.0.1:1", 403),
+            (own, f"http://localhost:{server.port}", 403),
+            (own, f"http://{own}.evil.example", 403),
+            (own, f"http://{own}/", 403),
+            ("evil.example", "http://evil.example", 403),
+        ]:
+            answer = await server.call("echo", {"host": host, "origin": origin})
+            assert answer.status == status, (host, origin)
+            if status == 200:
+                assert answer.headers["access-control-allow-origin"] == origin
+
+
 async def test_origin_off_by_default() -> None:
     """A browser's page is refused unless it is listed, on every method, and no CORS header is sent."""
     async with serving(echo) as server:

@@ -81,11 +81,11 @@ async def test_whose_question_it_was() -> None:
         calling(server, MODERN, {"authorization": "Bearer ana"}) as ana,
         calling(server, MODERN, {"authorization": "Bearer ben"}) as ben,
     ):
-        for answering, ending in ((ben, "CONFIRMATION_REQUIRED"), (ana, "ok")):
+        for answering, ending in ((ben, -32602), (ana, "ok")):
             asked = (await ana.ask("tools/call", ASKS, name="destroy", arguments={"name": "x"}))["result"]
             again = {"requestState": asked["requestState"], "inputResponses": YES}
             found = await answering.ask("tools/call", ASKS, name="destroy", arguments={"name": "x"}, **again)
-            assert code(found["result"]) == ending
+            assert (code(found["result"]) if "result" in found else found["error"]["code"]) == ending
     assert ran.names == ["x"]
 
 
@@ -135,6 +135,23 @@ async def test_a_task_outlives_its_request() -> None:
             ran.go_on.set()
             done = await ended(ana, task["taskId"])
             assert (done["status"], done["result"]["structuredContent"]) == ("completed", {"name": "x"})
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_the_name_of_a_task_in_the_headers(method: str) -> None:
+    """A header ``Mcp-Name`` that is not the task's id is refused with 400; the right one, or none, is not."""
+    ran = Ran()
+    async with serving(*tools_of(ran), settings=SOON) as server, calling(server, MODERN) as caller:
+        task = (await caller.ask("tools/call", TASKS, name="wait", arguments={"name": "x"}))["result"]
+        for name, status in (("another", 400), (task["taskId"], 200), (None, 200)):
+            caller.headers.pop("mcp-name", None)
+            if name is not None:
+                caller.headers["mcp-name"] = name
+            sent = await caller.send(method, TASKS, taskId=task["taskId"])
+            answer = await caller.client.answer()
+            assert (answer.status, answer.json["id"]) == (status, sent)
+            if status == 400:
+                assert answer.json["error"]["code"] == -32020
 
 
 async def test_cancelling_a_task() -> None:

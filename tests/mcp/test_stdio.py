@@ -25,7 +25,7 @@ async def test_nothing_but_messages_on_the_output(noisy: Path) -> None:
     async with session(noisy) as found:
         answer = await ask(found, call(1, "echo", text="hi"))
         assert answer["result"]["structuredContent"] == {"result": "hi"}
-        assert answer["result"]["content"] == [{"type": "text", "text": '"hi"'}]
+        assert answer["result"]["content"] == [{"type": "text", "text": "hi"}]
         await found.end()
         assert await found.rest() == []
         assert await found.exit_code() == 0

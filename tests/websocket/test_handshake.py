@@ -223,6 +223,8 @@ async def test_allowed_origin_and_host() -> None:
     async with serving(http={"allowed_origins": [PAGE], "allowed_hosts": ["tools.example"]}) as server:
         async with server.peer() as peer:
             await peer.upgrade({"Origin": PAGE, "Host": "tools.example"})
+        async with server.peer() as peer:
+            await peer.upgrade({"Origin": "http://tools.example", "Host": "tools.example"})
         for name, value, setting in [
             ("Origin", PAGE + ".evil.example", "allowed_origins"),
             ("Host", "tools.example.evil.example", "allowed_hosts"),

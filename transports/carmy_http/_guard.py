@@ -73,7 +73,7 @@ class Guard:
         if request.first(b"origin") is None:
             # An answer that caches keep must not be reused for a page of another origin.
             return (_VARY,) if self._access.lists_origins else ()
-        origin = self._access.check_origin(request.every(b"origin"))
+        origin = self._access.check_origin(request.every(b"origin"), request.first(b"host"))
         assert origin is not None
         return ((b"access-control-allow-origin", origin), _VARY, _EXPOSED)
 

@@ -9,9 +9,12 @@ from typing import TypeAlias
 import mcp_types as types
 import trio
 from mcp.server.streamable_http import check_accept_headers
+from mcp.shared.inbound import decode_header_value
+from mcp_types.jsonrpc import JSONRPCRequest
 from starlette.requests import Request
 
 from carmy_engine import AgentError
+from carmy_engine.codec import invalid_request
 from carmy_http._accept import MAX_CACHED_HEADERS
 from carmy_http._mounted import Message, Receive, Send
 
@@ -59,6 +62,14 @@ class Paced:
 def first(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """The first value of a header, None when it is absent."""
     return next((value for key, value in headers if key == name), None)
+
+
+def names_task(message: JSONRPCRequest, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether ``Mcp-Name`` names the task of a request about one, or is absent: the SDK's clients do not send it there."""
+    if not message.method.startswith("tasks/"):
+        return True
+    name = first(headers, b"mcp-name")
+    return name is None or decode_header_value(name.decode("latin-1")) == (message.params or {}).get("taskId")
 
 
 def without(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> Headers:
@@ -127,3 +138,13 @@ async def send_document(send: Send, status: int, body: bytes, headers: Iterable[
     """Answer with one JSON document."""
     await send({"type": "http.response.start", "status": status, "headers": [JSON, *headers]})
     await send({"type": "http.response.body", "body": body})
+
+
+def no_session() -> AgentError:
+    """The answer to a request in a session that has ended."""
+    return invalid_request("there is no such session any more; begin with 'initialize'")
+
+
+def no_sessions() -> AgentError:
+    """The answer to what only a session would have."""
+    return AgentError.standard("METHOD_NOT_ALLOWED", "there are no sessions here; this address answers to POST only")

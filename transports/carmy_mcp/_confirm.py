@@ -55,9 +55,11 @@ class Asking(Protocol):
 
     Attributes:
         question: What to answer the call with instead of its outcome, None for nothing.
+        is_unknown: The call refers to a question that was not asked about it, or no longer counts.
     """
 
     question: dict[str, Any] | None
+    is_unknown: bool
 
     async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
         """See `carmy_engine.abc.Confirm`."""
@@ -112,6 +114,7 @@ class _AskedNow:
     """Asks while the call waits."""
 
     question: dict[str, Any] | None = None
+    is_unknown = False
 
     def __init__(self, questions: Questions, context: Context, exchange: Exchange) -> None:
         self._questions = questions
@@ -150,6 +153,7 @@ class _AskedNext:
 
     def __init__(self, questions: Questions, exchange: Exchange, params: types.CallToolRequestParams) -> None:
         self.question: dict[str, Any] | None = None
+        self.is_unknown = False
         self._questions = questions
         self._exchange = exchange
         self._state = params.request_state
@@ -162,8 +166,8 @@ class _AskedNext:
         owner = owner_of(self._exchange.executor.context)
         digest = fingerprint(spec.name, arguments, None)
         if self._state is not None:
-            asked = self._questions.take(self._state, owner, digest)
-            return asked and _is_yes((self._answers or {}).get(_KEY))
+            self.is_unknown = not self._questions.take(self._state, owner, digest)
+            return not self.is_unknown and _is_yes((self._answers or {}).get(_KEY))
         if not self._answers:
             params = {"mode": "form", "message": _message(spec, arguments), "requestedSchema": _FORM}
             self.question = {

@@ -30,10 +30,25 @@ from carmy_engine.transport import contain
 from carmy_http._accept import content_type_problem
 from carmy_http._mounted import CALLER, Message, Receive, Scope, Send
 
-from ._asgi import JSON, Paced, accepts_both, again, escaping, first, refuse, send_document, unless, until, without
+from ._asgi import (
+    JSON,
+    Paced,
+    accepts_both,
+    again,
+    escaping,
+    first,
+    names_task,
+    no_session,
+    no_sessions,
+    refuse,
+    send_document,
+    unless,
+    until,
+    without,
+)
 from ._confirm import Questions
 from ._exchange import Exchange, Owner, owner_of
-from ._messages import MessageError, read, unsupported_version, write
+from ._messages import MessageError, misnamed_task, read, unsupported_version, write
 from ._server import Context, make_server
 from ._sessions import FullError, Session, Sessions
 from ._short import ShortRoad
@@ -179,7 +194,7 @@ class HttpApplication:
         scope["extensions"] |= {CALLER: executor, _EXCHANGE: exchange}
         try:
             if alone and scope["method"] != "POST":
-                await refuse(send, 405, _no_sessions(), [(b"allow", b"POST")])
+                await refuse(send, 405, no_sessions(), [(b"allow", b"POST")])
             elif alone:
                 await self._ask_alone(message, exchange, None if modern else version or _NOT_SAID, scope, receive, send)
             elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
@@ -201,6 +216,9 @@ class HttpApplication:
     ) -> None:
         """Answer a request outside of any session, in a version with a handshake or, if there is none, in one without."""
         if isinstance(message, JSONRPCRequest):
+            if version is None and not names_task(message, scope["headers"]):
+                await send_document(send, 400, misnamed_task(message.id))
+                return
             if version is None:
                 runner = self.short.takes_modern(message, scope["headers"])
             else:
@@ -270,7 +288,7 @@ class HttpApplication:
         session_id = given.decode("latin-1")
         session = self._sessions.find(session_id, owner)
         if session is None:
-            await refuse(send, 404, _no_session())
+            await refuse(send, 404, no_session())
             return
 
         with self._sessions.using(session_id, session):
@@ -283,18 +301,10 @@ class HttpApplication:
                     await session.wait_arrived()
                 session.stop()
             elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-                self._take_back(session, message)
+                session.take_back(str(cancelled_request_id_from_params(message.params)))
             if scope["method"] == "POST":
                 session.arriving.add(exchange)
             await self._hand_on(session_id, session, exchange, scope, receive, Paced(escaping(send)))
-
-    def _take_back(self, session: Session, cancel: JSONRPCNotification) -> None:
-        """Send nothing more for a request; cancel it, unless the SDK does."""
-        key = str(cancelled_request_id_from_params(cancel.params))
-        if (cancelled := session.running.get(key)) is not None:
-            cancelled.is_unanswered = True
-            if key in session.short:
-                cancelled.take_back()
 
     async def _ask(
         self,
@@ -347,10 +357,9 @@ class HttpApplication:
 
         try:
             await self.manager.handle_request(scope, receive, watch)
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            # The session has ended meanwhile.
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session has ended meanwhile
             if not has_begun:
-                await refuse(paced.send, 404, _no_session())
+                await refuse(paced.send, 404, no_session())
         finally:
             session.has_arrived(exchange)
             paced.close()
@@ -373,14 +382,6 @@ async def _note(ctx: Context, call_next: CallNext) -> HandlerResult:
     if ctx.method == "initialize" and isinstance(result, dict):
         _exchange_of(ctx).version = result.get("protocolVersion")
     return result
-
-
-def _no_session() -> AgentError:
-    return invalid_request("there is no such session any more; begin with 'initialize'")
-
-
-def _no_sessions() -> AgentError:
-    return AgentError.standard("METHOD_NOT_ALLOWED", "there are no sessions here; this address answers to POST only")
 
 
 def _executor_of(context: Context) -> BoundEngine:

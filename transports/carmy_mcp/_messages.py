@@ -7,6 +7,7 @@ from typing import Any, Literal
 import mcp_types as types
 import msgspec
 from mcp_types.jsonrpc import (
+    HEADER_MISMATCH,
     UNSUPPORTED_PROTOCOL_VERSION,
     JSONRPCError,
     JSONRPCMessage,
@@ -210,6 +211,12 @@ def unsupported_version(request_id: Id | None, requested: str) -> bytes:
         "message": f"the version of the header MCP-Protocol-Version is not supported; there are {', '.join(supported)}",
         "data": {"supported": supported, "requested": shortened(requested)},
     }
+    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))
+
+
+def misnamed_task(request_id: Id) -> bytes:
+    """The bytes of an error for a header ``Mcp-Name`` that is not the task's id (SEP-2663, "Streamable HTTP")."""
+    error = {"code": HEADER_MISMATCH, "message": "the header Mcp-Name does not match 'taskId' of the request"}
     return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))
 
 

@@ -27,7 +27,8 @@ def call_result(result: ExecutionResult, *, wrapped: bool, asked: bool) -> dict[
         meta["carmy/cacheable"] = result.cacheable
         meta["carmy/duration_ms"] = result.duration_ms
     _add_circumstances(meta, result)
-    text = (result.data_json or b"null").decode()
+    # A text as it is: a model would read quotes and escapes as part of it.
+    text = result.data if isinstance(result.data, str) else (result.data_json or b"null").decode()
     answer: dict[str, Any] = {
         "content": [{"type": "text", "text": text}],
         "structuredContent": {WRAPPED: result.data} if wrapped else result.data,

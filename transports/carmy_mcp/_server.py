@@ -37,6 +37,9 @@ log = logging.getLogger("carmy.mcp")
 MAX_REPORTED = 500
 """Characters of what a tool reports that are kept for whoever asks about its task."""
 
+UNKNOWN_STATE = "the requestState is not valid for this call, or no longer: call again without it to be asked again"
+"""The answer to a call that refers to no question that was asked about it."""
+
 LIST_TTL_MS = 60_000
 """How long a client may keep a list of tools. It changes only with the server's start, or with the caller's rights."""
 
@@ -139,6 +142,8 @@ class _Handlers:
         async def answer(result: ExecutionResult) -> dict[str, Any]:
             if asking is not None and asking.question is not None:
                 return asking.question
+            if asking is not None and asking.is_unknown:
+                raise MCPError(code=types.INVALID_PARAMS, message=UNKNOWN_STATE)
             return await self._answer(executor, params.name, result, asked=meta.get(EXECUTION_META, False))
 
         is_task = self._tasks is not None and self._tasks.are_known_to(context)

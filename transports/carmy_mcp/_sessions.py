@@ -47,6 +47,14 @@ class Session:
             exchange.is_unanswered = True
             exchange.stop(Cause.DISCONNECT)
 
+    def take_back(self, request_id: str) -> None:
+        """Send nothing more for a request; cancel it, unless the SDK does."""
+        cancelled = self.running.get(request_id)
+        if cancelled is not None:
+            cancelled.is_unanswered = True
+            if request_id in self.short:
+                cancelled.take_back()
+
     def has_arrived(self, exchange: Exchange) -> None:
         """The SDK's loop has taken a message."""
         self.arriving.discard(exchange)

@@ -110,8 +110,9 @@ class Connection:
             AgentError: Host, origin, credentials, or a shutdown stand against it.
         """
         hosts = every(head.headers, b"host")
-        self._access.check_host(hosts[0] if len(hosts) == 1 else None)
-        self._access.check_origin(every(head.headers, b"origin"))
+        host = hosts[0] if len(hosts) == 1 else None
+        self._access.check_host(host)
+        self._access.check_origin(every(head.headers, b"origin"), host)
         caller = await self._authenticate(head)
         check_route(head)
         offer = check_upgrade(head)

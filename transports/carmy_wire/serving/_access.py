@@ -138,21 +138,22 @@ class Access:
             return None
         return "the host name of the request is not loopback and not listed in allowed_hosts"
 
-    def check_origin(self, values: Sequence[bytes]) -> bytes | None:
-        """Refuse browsers on pages that are not listed. No origin at all is no browser, and fine.
+    def check_origin(self, values: Sequence[bytes], host: bytes | None) -> bytes | None:
+        """Refuse browsers on pages that are neither listed nor this server's own. No origin at all is no browser, and fine.
 
         Args:
             values: All headers ``Origin``.
+            host: The header ``Host``, which has been checked: the address under which the browser has this server.
 
         Returns:
-            The listed origin, None when there is none.
+            The allowed origin, None when there is none.
 
         Raises:
             AgentError: ``FORBIDDEN``, naming the setting.
         """
         if not values:
             return None
-        if len(values) > 1 or values[0] not in self._origins:
+        if len(values) > 1 or not (values[0] in self._origins or _is_own(values[0], host)):
             raise _forbidden(
                 "the origin of the request is not listed in allowed_origins",
                 "List the page's origin in the setting http.allowed_origins if it may call this server.",
@@ -194,6 +195,11 @@ class Access:
                 suggested_action="Send a valid token in the header 'Authorization: Bearer TOKEN'.",
             )
         return self._bind(context)
+
+
+def _is_own(origin: bytes, host: bytes | None) -> bool:
+    """Whether a page comes from the address that its request goes to (RFC 6454, section 4). There is no TLS here."""
+    return host is not None and origin.lower() == b"http://" + host.strip().lower()
 
 
 def _bearer(values: Sequence[bytes]) -> str | None:
