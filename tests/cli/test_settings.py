@@ -201,6 +201,21 @@ def test_check_reports_what_serve_refuses(
     assert not [line for line in checked.out.splitlines() if line not in served.err]
 
 
+@pytest.mark.parametrize("command", [("serve",), ("ws",), ("mcp", "--http"), ("serve", "--processes", "2")])
+def test_every_server_reports_all_problems_together(
+    carmy: Carmy, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """One start shows everything that is wrong, whatever serves."""
+    monkeypatch.setenv("CARMY_HTTP_ALLOWED_HOSTS", "*")
+    monkeypatch.setenv("CARMY_HTTP_ALLOWED_ORIGINS", "shop.example")
+    monkeypatch.setenv("CARMY_ADDRESS", "0.0.0.0:0")
+    monkeypatch.setenv("CARMY_STORE_URL", "paper:")
+    name, *options = command
+    ran = carmy(name, "slow.py", *options)
+    assert ran.code == 1
+    assert "4 problems at start" in ran.err
+
+
 def test_check_changes_nothing(carmy: Carmy, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`check` makes no file for a store and listens nowhere."""
     monkeypatch.setenv("CARMY_STORE_URL", "sqlite:state.db")

@@ -10,7 +10,7 @@ import trio
 
 from carmy_engine import ConfigurationError, Engine, Settings
 from carmy_engine.transport import missing_extra
-from carmy_wire.serving import Server, access_problems, address_problems, open_listeners, url_of
+from carmy_wire.serving import Server, network_problems, open_listeners, url_of
 
 from ._asgi import asgi
 from ._endpoints import Endpoints
@@ -24,6 +24,7 @@ class _Http:
     """The transport. An object, because the command may have to `listen` for several processes of it."""
 
     listen = staticmethod(open_listeners)
+    problems = staticmethod(network_problems)
 
     def require(self, settings: Settings) -> None:
         """Import what serving with these settings takes.
@@ -33,10 +34,6 @@ class _Http:
         """
         if settings.http.server == "hypercorn":
             _hypercorn()
-
-    async def problems(self, settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
-        """Every reason in the settings why serving would be refused; see `carmy_wire.serving.address_problems`."""
-        return [*access_problems(settings.http), *await address_problems(settings, authenticated=authenticated)]
 
     async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve an engine over HTTP until it has stopped, or until cancelled.

@@ -11,7 +11,7 @@ from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine.transport import RateLimitedLogger, as_agent_error, contain, raise_own
 from carmy_wire.driver import Ending, serve_channel
 from carmy_wire.protocol import MAX_MESSAGE_BYTES
-from carmy_wire.serving import Access, Server, every, open_listeners, url_of
+from carmy_wire.serving import Access, Server, every, network_problems, open_listeners, url_of
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, HandshakeReader, Head, Offer, Refused, check_route, check_upgrade, library_head, too_slow
@@ -20,33 +20,42 @@ from ._link import LINGER_SECONDS, Link
 log = logging.getLogger("carmy.websocket")
 
 
-async def serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-    """Serve an engine over WebSocket until it has stopped, or until cancelled.
+class _WebSocket:
+    """The transport. An object, because the command asks it for the `problems` of the settings."""
 
-    Once ``engine.stopping`` is set, the listener closes and connections go on. Once ``engine.stopped`` is set, answers get
-    two seconds to leave, and every connection is closed with 1001. When cancelled, nothing is left open and nothing is
-    waited for.
+    problems = staticmethod(network_problems)
 
-    Args:
-        engine: An open engine. Of its settings, the address, the table ``http`` (hosts, origins, the time for a head, the
-            number of connections) and the drain time count.
-        task_status: Started with a line for people, which ends in the address, once connections are accepted.
+    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve an engine over WebSocket until it has stopped, or until cancelled.
 
-    Raises:
-        ConfigurationError: The settings do not allow it, or the address cannot be had.
-    """
-    settings = engine.settings
-    access = Access(engine, "websocket")
-    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
+        Once ``engine.stopping`` is set, the listener closes and connections go on. Once ``engine.stopped`` is set, answers get
+        two seconds to leave, and every connection is closed with 1001. When cancelled, nothing is left open and nothing is
+        waited for.
 
-    limited_log = RateLimitedLogger(log)
+        Args:
+            engine: An open engine. Of its settings, the address, the table ``http`` (hosts, origins, the time for a head, the
+                number of connections) and the drain time count.
+            task_status: Started with a line for people, which ends in the address, once connections are accepted.
 
-    def connect(stream: trio.SocketStream) -> Connection:
-        return Connection(engine, access, stream, limited_log)
+        Raises:
+            ConfigurationError: The settings do not allow it, or the address cannot be had.
+        """
+        settings = engine.settings
+        access = Access(engine, "websocket")
+        listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
 
-    server = Server(connect, settings.http.max_connections, log=log)
-    line = f"ws listening on {url_of(listeners[0], 'ws', PATH)}"
-    await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
+        limited_log = RateLimitedLogger(log)
+
+        def connect(stream: trio.SocketStream) -> Connection:
+            return Connection(engine, access, stream, limited_log)
+
+        server = Server(connect, settings.http.max_connections, log=log)
+        line = f"ws listening on {url_of(listeners[0], 'ws', PATH)}"
+        await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
+
+
+serve = _WebSocket()
+"""The transport; see `_WebSocket.__call__`."""
 
 
 class Connection:

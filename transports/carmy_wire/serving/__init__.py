@@ -1,15 +1,15 @@
 """What servers on sockets share, whatever they speak.
 
 - `Access`: who may talk to us at all: ``Host``, ``Origin``, credentials.
-- `access_problems`, `address_problems`: the settings that servers would refuse.
+- `network_problems`: the settings that servers would refuse.
 - `Listener`, `open_listeners`, `address_of`, `url_of`, `watch_link`: listening.
 - `Server`: accepting and draining.
 """
 
 from __future__ import annotations
 
-from ._access import Access, Headers, access_problems, every
-from ._listening import Listener, address_of, address_problems, open_listeners, url_of, watch_link
+from ._access import Access, Headers, every
+from ._listening import Listener, address_of, network_problems, open_listeners, url_of, watch_link
 from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, Served, Server
 
 __all__ = [
@@ -20,10 +20,9 @@ __all__ = [
     "Listener",
     "Served",
     "Server",
-    "access_problems",
     "address_of",
-    "address_problems",
     "every",
+    "network_problems",
     "open_listeners",
     "url_of",
     "watch_link",

@@ -15,6 +15,7 @@ import trio
 from carmy_engine import ConfigurationError, Settings
 from carmy_engine.transport import InheritedAddress, TcpAddress, UnixAddress, parse_address
 
+from ._access import access_problems
 from ._unix import SocketFile, bind_unix, check_directory
 
 DEAD_LINK_SECONDS = 20
@@ -121,15 +122,16 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Lis
             return [_inherit(settings, number, until, is_protected=is_protected) for number in descriptors]
 
 
-async def address_problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
-    """The reasons why `open_listeners` would refuse, as far as they show without listening.
+async def network_problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+    """The reasons why `Access` and `open_listeners` would refuse the settings, as far as they show without listening.
 
     Whether the port is free, and what inherited descriptors are, is left to `open_listeners`.
 
     Args:
-        settings: ``address`` and ``allow_anonymous`` count.
+        settings: Hosts, origins, ``address`` and ``allow_anonymous`` count.
         authenticated: Whether callers have to show credentials.
     """
+    problems = [*access_problems(settings.http)]
     try:
         match parse_address(settings.address):
             case TcpAddress(host, port):
@@ -139,10 +141,10 @@ async def address_problems(settings: Settings, *, authenticated: bool) -> list[C
             case InheritedAddress():
                 pass
     except ConfigurationError as problem:
-        return [problem]
+        problems.append(problem)
     except OSError as error:
-        return [_unusable(settings, error, "another path")]
-    return []
+        problems.append(_unusable(settings, error, "another path"))
+    return problems
 
 
 async def _resolve(
