@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -13,6 +15,7 @@ from tests.hostile.siege import LAST, converse, parse
 from tests.hostile.test_mutations import VALID, mutant
 from tests.http.tools import echo
 from tests.support.http import Running, front_end, serving
+from tests.support.http_fixtures import FIXTURES, is_refused
 
 SEEDS = 2000
 FEWER = 300
@@ -39,24 +42,31 @@ async def said(server: Running, data: bytes) -> Said:
     return found
 
 
-async def compare(first: int, count: int) -> None:
+@asynccontextmanager
+async def both() -> AsyncIterator[tuple[Running, Running]]:
+    """A server on each front end."""
     before = front_end.get()
     try:
         front_end.set("hypercorn")
         async with serving(echo, http=FAST) as hypercorn:
             front_end.set("native")
             async with serving(echo, http=FAST) as native:
-
-                async def check(seed: int) -> None:
-                    data = request(seed)
-                    assert await said(native, data) == await said(hypercorn, data), (seed, data)
-
-                for start in range(first, first + count, TOGETHER):
-                    async with trio.open_nursery() as nursery:
-                        for seed in range(start, start + TOGETHER):
-                            nursery.start_soon(check, seed)
+                yield hypercorn, native
     finally:
         front_end.set(before)
+
+
+async def compare(first: int, count: int) -> None:
+    async with both() as (hypercorn, native):
+
+        async def check(seed: int) -> None:
+            data = request(seed)
+            assert await said(native, data) == await said(hypercorn, data), (seed, data)
+
+        for start in range(first, first + count, TOGETHER):
+            async with trio.open_nursery() as nursery:
+                for seed in range(start, start + TOGETHER):
+                    nursery.start_soon(check, seed)
 
 
 @pytest.fixture
@@ -73,6 +83,24 @@ def short_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_same_answers() -> None:
     """Status, headers and body are the same for seeded requests, valid and damaged."""
     await compare(0, FEWER)
+
+
+async def test_same_answers_to_fixtures_of_other_projects() -> None:
+    """Their requests get the same answers too; what is no HTTP is refused last of all, and nothing behind it is answered."""
+    names = [name for name, fixture in FIXTURES.items() if not fixture.data.lstrip().startswith(b"HEAD")]  # no body
+    async with both() as (hypercorn, native):
+
+        async def check(name: str) -> None:
+            answers = await said(native, FIXTURES[name].data)
+            assert answers == await said(hypercorn, FIXTURES[name].data), name
+            if is_refused(FIXTURES[name].data):
+                status, headers, _ = answers[-1]
+                assert (status, headers["connection"]) in {(400, "close"), (431, "close")}, name
+
+        for start in range(0, len(names), TOGETHER):
+            async with trio.open_nursery() as nursery:
+                for name in names[start : start + TOGETHER]:
+                    nursery.start_soon(check, name)
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ import trio
 from carmy_engine import AgentContext, BearerTokens, ConfigurationError, HttpSettings, Settings, open_engine
 from carmy_engine.abc import Credentials
 from carmy_websocket import serve
+from tests.support.http_fixtures import FIXTURES, is_refused
 from tests.support.websocket import frame, request, serving
 
 PAGE = "https://app.example"
@@ -177,6 +178,24 @@ async def test_framing(name: str) -> None:
             answer = await peer.refusal()
     assert (answer.status, answer.body["error"]["code"]) == (status, "INVALID_REQUEST")
     assert answer.headers["connection"] == "close"
+
+
+async def test_fixtures_of_other_projects_get_no_websocket() -> None:
+    """Requests from the tests of other HTTP projects, which offer no such WebSocket, are refused in HTTP, each on its own."""
+    async with serving(http={"header_timeout_secs": 0.3}) as server:
+
+        async def check(name: str, data: bytes) -> None:
+            async with server.peer() as peer:
+                await peer.send(data)
+                status = int((await peer.until(b"\r\n")).split(b" ")[1])
+                assert status in {400, 403, 404, 405, 408, 426, 431}, name
+                if is_refused(data) and data.count(b"HTTP/1.") == 1 and b"chunked" not in data.lower():
+                    assert status in {400, 431}, name
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                for name, fixture in FIXTURES.items():
+                    nursery.start_soon(check, name, fixture.data)
 
 
 async def test_a_length_of_zero() -> None:
