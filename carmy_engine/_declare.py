@@ -267,7 +267,9 @@ def problems_of(declaration: object, state: Mapping[Any, object]) -> list[AgentE
             return None
 
     if not isinstance(found, ToolDeclaration):
-        attempt(compile_tool, found, state)
+        spec = spec_of_object(found)
+        attempt(_check_name, spec.name, f"{type(found).__name__} object")
+        attempt(compile_object, found, spec)
         return problems
     attempt(_check_name, found.name, found.location)
     plan = attempt(_resolved_plan, found)

@@ -13,8 +13,8 @@ MAX_NAME = 100
 
 _MOST_LOOKED_AT = 2000
 _MOST_COMPARED = 20
-"""Names of tools looked at, and compared letter by letter, for a suggestion: a misspelt name costs a few milliseconds at most with
-thousands of tools, since nobody has to be allowed anything to send one."""
+"""Known names looked at, and compared letter by letter, for a suggestion: a misspelt name costs a few milliseconds at most with
+thousands of them, since no permission is needed to send one."""
 
 
 def shortened(name: str) -> str:
@@ -24,7 +24,17 @@ def shortened(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known names that are most like one that is not, the nearest first; often none is."""
-    return difflib.get_close_matches(name[:MAX_NAME], [*known], most)
+    return difflib.get_close_matches(name[:MAX_NAME], _comparable(name[:MAX_NAME], [*known]), most)
+
+
+def _comparable(name: str, known: list[str]) -> list[str]:
+    """The few known names that share most pairs of letters with one that is not: comparing letter by letter takes longer."""
+    if len(known) > _MOST_LOOKED_AT:
+        known = [one for one in known if one[:1] == name[:1] and abs(len(one) - len(name)) < 4][:_MOST_LOOKED_AT]
+    if len(known) <= _MOST_COMPARED:
+        return known
+    pairs = {name[at : at + 2] for at in range(len(name) - 1)}
+    return heapq.nlargest(_MOST_COMPARED, known, key=lambda one: sum(map(one.__contains__, pairs)))
 
 
 def not_known(what: str, name: str, known: Sequence[str], kind: str) -> str:
@@ -53,11 +63,7 @@ def unknown_tool(name: str, known: Sequence[str], is_listed: Callable[[str], boo
     """
     if len(known) > _MOST_LOOKED_AT:
         known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_LOOKED_AT]
-    listed = list(filter(is_listed, known))
-    if len(listed) > _MOST_COMPARED:
-        pairs = {name[at : at + 2] for at in range(min(len(name), MAX_NAME) - 1)}
-        listed = heapq.nlargest(_MOST_COMPARED, listed, key=lambda tool: sum(map(tool.__contains__, pairs)))
-    near = nearest(name, listed, 3)
+    near = nearest(name, filter(is_listed, known), 3)
     if near:
         told = f"there is no tool of that name; did you mean {' or '.join(near)}?"
         return AgentError.standard("TOOL_NOT_FOUND", told, details={"near": near})

@@ -26,6 +26,7 @@ from ._schema.bounded_validator import TakesLong, marks_in
 from ._schema.json_form import first_infinite, first_without_form, may_hide_infinite
 from ._schema.messages import (
     MAX_PROBLEMS,
+    MAX_SUGGESTIONS,
     Problem,
     Subject,
     invalid_arguments,
@@ -73,6 +74,10 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "uniqueItems": ("invalid", "must not have two equal items"),
     "pattern": ("wrong_format", "must match the pattern {}"),
 }
+
+
+_CLOSING = ("additionalProperties", "unevaluatedProperties")
+"""Keywords that call a name not known."""
 
 
 def spec_of_object(made: abc.Tool) -> ToolSpec:
@@ -334,15 +339,19 @@ def _problems(
     validator: Validator, value: Any, subject: Subject, pulse: Callable[[], None] | None = None
 ) -> list[Problem]:
     """The first `MAX_PROBLEMS`; the rest of the value is not looked at."""
-    failures = itertools.islice(validator.failures(value, pulse), MAX_PROBLEMS)
-    return [_in_words(failure, subject) for failure in failures]
+    problems: list[Problem] = []
+    unknown = 0
+    for failure in itertools.islice(validator.failures(value, pulse), MAX_PROBLEMS):
+        unknown += failure.keyword in _CLOSING
+        problems.append(_in_words(failure, subject, suggests=unknown <= MAX_SUGGESTIONS))
+    return problems
 
 
-def _in_words(failure: Failure, subject: Subject) -> Problem:
+def _in_words(failure: Failure, subject: Subject, *, suggests: bool) -> Problem:
     """A failure in the engine's words, which never repeat the value."""
     location, keyword, wanted = failure
-    if keyword in ("additionalProperties", "unevaluatedProperties"):
-        return unknown_problem(location, wanted, subject)
+    if keyword in _CLOSING:
+        return unknown_problem(location, wanted, subject, suggests=suggests)
     if keyword == "propertyNames":
         name = shortened(str(location[-1]))
         message = f"the name '{name}' in {subject(path_of(location[:-1]))} is not allowed"

@@ -20,6 +20,12 @@ Problem = dict[str, Any]
 MAX_PROBLEMS = 100
 """Problems that one answer lists. A list of a million wrong items must not become an answer of a hundred megabytes."""
 
+MAX_SUGGESTIONS = 10
+"""Unknown names of one answer that are compared with the valid ones, and answered with all of those. A comparison takes up to a
+millisecond, and hundreds of valid names a hundred times would make an answer hundreds of times as long as its request."""
+
+_UNKNOWN_TYPES = ("extra_forbidden", "unexpected_keyword_argument")
+
 _PLAIN_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,99}")
 
 _WORDS = {**ERRORS, "carmy_many": ("invalid", "must be valid: more than {most} problems were found")}
@@ -58,11 +64,14 @@ def problems_of(
         subject: How the sentences begin.
     """
     found: list[tuple[Location, Problem]] = []
+    unknown = 0
     for error in errors[: MAX_PROBLEMS * 4]:
         location: Location = error["loc"]
         if NULL in location:
             continue
-        found.append((_without_marks(location), _problem(types, root, error, subject)))
+        unknown += error["type"] in _UNKNOWN_TYPES
+        problem = _problem(types, root, error, subject, suggests=unknown <= MAX_SUGGESTIONS)
+        found.append((_without_marks(location), problem))
     return _collapsed(found, subject)[:MAX_PROBLEMS]
 
 
@@ -87,21 +96,25 @@ def path_of(location: Iterable[str | int]) -> str:
     return path
 
 
-def unknown_problem(location: Location, valid: Sequence[str], subject: Subject = subject_of) -> Problem:
-    """The problem of a name that is not known."""
+def unknown_problem(
+    location: Location, valid: Sequence[str], subject: Subject = subject_of, *, suggests: bool = True
+) -> Problem:
+    """The problem of a name that is not known; after `MAX_SUGGESTIONS` of them without the valid names."""
     path = path_of(location)
+    if not suggests:
+        return {"path": path, "code": "unknown", "message": f"{subject(path)} is not known"}
     name = location[-1] if location else ""
     message = not_known(subject(path), str(name), valid, "fields" if len(location) > 1 else "arguments")
     return {"path": path, "code": "unknown", "message": message, "valid": list(valid)}
 
 
-def _problem(types: Types, root: Node, error: Mapping[str, Any], subject: Subject) -> Problem:
+def _problem(types: Types, root: Node, error: Mapping[str, Any], subject: Subject, *, suggests: bool) -> Problem:
     kind: str = error["type"]
     location: Location = error["loc"]
     context: Mapping[str, Any] = error.get("ctx") or {}
-    if kind == "extra_forbidden" or kind == "unexpected_keyword_argument":
-        valid = list(dict.fromkeys(names_at(types, root, location[:-1])))
-        return unknown_problem(_plain(location), valid, subject)
+    if kind in _UNKNOWN_TYPES:
+        valid = list(dict.fromkeys(names_at(types, root, location[:-1]))) if suggests else []
+        return unknown_problem(_plain(location), valid, subject, suggests=suggests)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = str(context["discriminator"]).strip("'")
         location = (*location, *(part.strip("'") for part in tag.split(" | ")[:1])) if "(" not in tag else location

@@ -23,6 +23,7 @@ from carmy_engine import (
     Settings,
     StartupError,
     State,
+    ToolRegistry,
     ToolSpec,
     tool,
 )
@@ -128,6 +129,19 @@ class ByHand:
 
     async def execute(self, ctx: AgentContext, input: Any) -> Any:  # noqa: A002 - the protocol's name
         return input
+
+
+def test_every_problem_of_a_tool_made_by_hand_is_reported_at_once() -> None:
+    """A bad name and both schemas are reported together, also when a registry makes a manifest of the tool."""
+    made = ByHand("no name", input_schema={"type": "objekt"}, output_schema={"items": 3})
+    name, schemas = App("shop").add(made).check()
+    assert isinstance(name, AgentError)
+    assert isinstance(schemas, AgentError)
+    assert [name.code, schemas.code] == ["INVALID_TOOL_NAME", "INVALID_SCHEMA"]
+    assert "input_schema: it is not JSON Schema 2020-12: type: must be one of" in schemas.info.message
+    assert "output_schema: it is not JSON Schema 2020-12: items: must be a schema" in schemas.info.message
+    with pytest.raises(AgentError, match="INVALID_SCHEMA"):
+        ToolRegistry().register(ByHand("made", output_schema={"type": "objekt"})).manifest()
 
 
 UNUSABLE_INPUTS: dict[str, Any] = {

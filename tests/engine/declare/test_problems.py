@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
+import types
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, Field, Json, field_validator, model_validator
 from pydantic_core import core_schema
 
+from carmy_engine import Effect, ToolSpec
 from carmy_engine._declare import compile_tool, tool
+from carmy_engine._near import nearest
 from carmy_engine._schema import table
+from carmy_engine._schema.messages import MAX_SUGGESTIONS
 from carmy_engine.errors import AgentError
 
 from .conftest import Taker, taking_tool
@@ -230,3 +235,51 @@ def test_any_names_and_values_are_refused_cleanly(name: str, value: str) -> None
 
 
 INT = taking_tool(int)
+
+
+def test_only_the_first_unknown_names_are_answered_with_the_valid_ones() -> None:
+    """An answer does not list all valid names for each of a hundred unknown ones, so it stays short beside its request."""
+
+    @tool(effect="none", register=False)
+    def search(query: str = "") -> None: ...
+
+    class ByHand:
+        spec = ToolSpec(
+            name="by_hand",
+            description="",
+            input_schema=compile_tool(search, {}).spec.input_schema,
+            output_schema={},
+            effect=Effect.NONE,
+        )
+
+        async def execute(self, ctx: object, input: object) -> None: ...  # noqa: A002
+
+    text = b"{" + b",".join(b'"querry%d":1' % number for number in range(MAX_SUGGESTIONS + 5)) + b"}"
+    for declared in (search, ByHand()):
+        with pytest.raises(AgentError) as caught:
+            compile_tool(declared, {}).parse(text)
+        assert caught.value.details is not None
+        problems = caught.value.details["problems"]
+        assert [problem.get("valid") for problem in problems] == [["query"]] * MAX_SUGGESTIONS + [None] * 5
+        assert "did you mean 'query'?" in problems[MAX_SUGGESTIONS - 1]["message"]
+        assert problems[MAX_SUGGESTIONS]["message"] == f"argument 'querry{MAX_SUGGESTIONS}' is not known"
+
+
+def test_the_work_of_a_suggestion_is_bounded() -> None:
+    """With ten times as many valid names, all much alike, a suggestion compares no more of them letter by letter."""
+    counts: list[int] = []
+    for valid in (30, 300):
+        calls = 0
+
+        def profile(frame: types.FrameType, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event == "call" and frame.f_code.co_name == "find_longest_match"
+
+        known = [f"property_number_{number}" for number in range(valid)]
+        sys.setprofile(profile)
+        try:
+            assert nearest("property_numbre_7", known) == ["property_number_7"]
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
+    assert counts[1] <= counts[0] * 1.5
