@@ -145,3 +145,39 @@ def annotated_texts(cls: Any) -> dict[str, str]:
             if isinstance(item, str):
                 found[name] = item
     return found
+
+
+def described(made: dict[str, Any], cls: Any, *, is_titled: bool) -> dict[str, Any]:
+    """The schema of a class with the texts of its docstrings, and without a title that it did not ask for."""
+    if not is_titled:
+        made.pop("title", None)
+    if "$ref" in made or "properties" not in made or cls is None:
+        return made
+    doc = cls.__dict__.get("__doc__")
+    if isinstance(doc, str) and made.get("description", inspect.cleandoc(doc)) == inspect.cleandoc(doc):
+        text = class_description(doc)
+        made.pop("description", None)
+        if text and not text.startswith(f"{cls.__name__}("):
+            made["description"] = text
+    texts = {**fields_of(cls), **annotated_texts(cls)}
+    for name, text in texts.items():
+        for key in _wire_names(cls, name):
+            if key in made["properties"]:
+                made["properties"][key].setdefault("description", text)
+    return made
+
+
+def _wire_names(cls: Any, name: str) -> list[str]:
+    fields: Any = getattr(cls, "__pydantic_fields__", None)
+    if is_dict(fields) and name in fields:
+        field = fields[name]
+        return [
+            alias
+            for alias in (field.validation_alias, field.serialization_alias, field.alias, name)
+            if isinstance(alias, str)
+        ]
+    config = getattr(cls, "__struct_config__", None)
+    if config is not None:
+        encoded = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
+        return [encoded.get(name, name)]
+    return [name]

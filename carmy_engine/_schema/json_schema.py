@@ -10,6 +10,7 @@ import pydantic
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from .annotations import UnusableType
+from .defaults import check_examples, shown_defaults
 from .kind import Walk
 from .kinds.objects import names_taken
 from .nodes import Node, Types, is_pydantics, object_of, whole
@@ -29,7 +30,8 @@ def input_schema(types: Types, root: Node | None, descriptions: Mapping[str, str
         root: The type whose fields are the arguments, None when the arguments are `types.fields`.
         descriptions: Texts for arguments that have none of their own.
     """
-    made = _inlined(_generate(types, object_of(types.fields) if root is None else root, "validation"))
+    shown = object_of(types.fields) if root is None else root
+    made = _inlined(_generate(types, shown, "validation", shown_defaults(types)))
     made["type"] = "object"
     made.setdefault("properties", {})
     for name, text in descriptions.items():
@@ -43,8 +45,8 @@ def output_schema(types: Types, root: Node) -> Schema:
     return _ordered(_inlined(_generate(types, root, "serialization")))
 
 
-def _generate(types: Types, root: Node, mode: Mode) -> Schema:
-    generator = Generator(types)
+def _generate(types: Types, root: Node, mode: Mode, defaults: Mapping[int, Any] | None = None) -> Schema:
+    generator = Generator(types, defaults)
     try:
         return _untitled(generator.generate(whole(root, types.definitions.values()), mode))
     except (pydantic.PydanticInvalidForJsonSchema, pydantic.PydanticUserError) as problem:
@@ -99,8 +101,10 @@ def _ordered(schema: Schema) -> Schema:
 class Generator(GenerateJsonSchema):
     """pydantic's generator, with the table of types in front of it."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Types, defaults: Mapping[int, Any] | None) -> None:
         super().__init__(by_alias=True)
+        self._defaults = defaults
+        self._tried: set[int] = set()
         self.types = types
 
     def build_schema_type_to_method(self) -> Any:
@@ -111,6 +115,19 @@ class Generator(GenerateJsonSchema):
     def _row(self, kind: str, method: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
         row = TABLE.get(kind)
         return method if row is None else lambda schema: row.publish(self, schema, method)
+
+    def generate_inner(self, schema: Any) -> Schema:
+        """The schema of a node, whose examples have been tried."""
+        made: Schema = super().generate_inner(schema)
+        if self.mode == "validation" and is_list(made.get("examples")):
+            self.try_examples(schema["schema"] if schema["type"].endswith("-field") else schema, made["examples"])
+        return made
+
+    def try_examples(self, node: Any, examples: list[Any]) -> None:
+        """Refuse the declaration if an example is not taken as an argument."""
+        if id(node) not in self._tried:
+            self._tried.add(id(node))
+            check_examples(self.types, node, examples)
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Nothing: a default without a JSON form is left out of the schema, and works."""
@@ -154,6 +171,8 @@ class Generator(GenerateJsonSchema):
 
     def default_of(self, node: Any) -> tuple[Any] | None:
         """The JSON form of a default, None for one that has none or is not shown."""
+        if self._defaults is not None:
+            return (self._defaults[id(node)],) if id(node) in self._defaults else None
         default = node["default"]
         if default is msgspec.UNSET or default is pydantic.MISSING:
             return None

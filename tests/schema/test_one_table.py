@@ -497,6 +497,110 @@ def test_docstrings_are_in_the_schema(cls: Any, text: str) -> None:
         assert inner["properties"]["sku"]["description"].startswith("What")
 
 
+class Wrong(BaseModel):
+    count: int = "many"  # type: ignore[assignment]
+
+
+class Inner(BaseModel):
+    size: Annotated[int, Field(ge=1)] = 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "words"),
+    [
+        (int, "a", "the default of 'x' does not fit its type: it must be an integer"),
+        (Annotated[int, Field(ge=3)], 1, "the default of 'x' does not fit its type: it must be at least 3"),
+        (str, b"a", "the default of 'x' does not fit its type: it must be a string"),
+        (list[int], [1, "a"], "the default of 'x' does not fit its type: it must be an integer"),
+        (Literal["a", "b"], "c", "the default of 'x' does not fit its type: it must be 'a' or 'b'"),
+        (dt.date, "2024-01-01", "the default of 'x' does not fit its type"),
+        (Line, 3, "the default of 'x' does not fit its type: it must be an object"),
+    ],
+)
+def test_a_default_that_does_not_fit_is_refused(annotation: Any, default: Any, words: str) -> None:
+    """A default of another type than its parameter's is refused where the tool is declared."""
+    with pytest.raises(DeclarationError) as caught:
+        taking_tool(Annotated[annotation, Arg()], default)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", [Wrong, Inner, list[Wrong], dict[str, Inner]])
+def test_a_default_of_a_field_that_does_not_fit_is_refused(cls: Any) -> None:
+    """The defaults of the fields of a model are looked at, too."""
+    with pytest.raises(DeclarationError, match=r"the default of '(count|size)' does not fit its type"):
+        taking_tool(cls)
+
+
+def odd(value: int) -> int:
+    """A validator that takes odd numbers."""
+    if value % 2 == 0:
+        raise ValueError("even")
+    return value
+
+
+def fatal(value: int) -> int:
+    """A validator that ends the process."""
+    raise SystemExit(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "shown"),
+    [
+        (int, 3, 3),
+        (float, 3, 3),
+        (Annotated[int, AfterValidator(odd)], 3, 3),
+        (Annotated[int, AfterValidator(odd)], 2, None),
+        (Annotated[int, AfterValidator(fatal)], 2, None),
+        (Annotated[dt.date, BeforeValidator(same)], dt.date(2024, 1, 1), "2024-01-01"),
+        (list[int], (1, 2), [1, 2]),
+        (tuple[int, ...], (1, 2), [1, 2]),
+        (Right, Right.READ, 1),
+        (Way, Way.NORTH, [0, 1]),
+        (Line, Line(sku="a"), {"sku": "a", "count": 1, "tags": []}),
+        (Part, Part("a"), {"sku": "a"}),
+        (Either, Either.model_validate({"order_id": 1}), {"orderId": 1}),
+        (float, float("nan"), None),
+        (int, None, None),
+    ],
+)
+def test_a_default_that_is_shown_is_taken(annotation: Any, default: Any, shown: Any) -> None:
+    """The schema shows a default only in a form that a caller could send."""
+    made = taking_tool(Annotated[annotation, Arg()], default)
+    assert made.spec.input_schema["properties"]["x"].get("default") == shown
+    assert made.parse(b"{}")["x"] is default or made.parse(b"{}")["x"] == default
+    if shown is not None:
+        assert made.parse(json.dumps({"x": shown}).encode())["x"] is not None
+
+
+@pytest.mark.parametrize(
+    ("examples", "is_taken"), [([1, 2], True), ([1, "two"], False), ([0], False), ([], True), ([None], False)]
+)
+def test_an_example_that_is_not_taken_is_refused(examples: list[Any], is_taken: bool) -> None:
+    """An example that a caller could not send is refused where the tool is declared."""
+    annotation = Annotated[int, Field(ge=1, examples=examples)]
+    if is_taken:
+        assert taking_tool(annotation).spec.input_schema["properties"]["x"]["examples"] == examples
+    else:
+        with pytest.raises(DeclarationError, match=r"does not fit its type\. Give examples that a caller could send"):
+            taking_tool(annotation)
+
+
+def test_examples_of_a_model_are_taken() -> None:
+    """Examples of a whole class are looked at, too."""
+
+    class Good(BaseModel):
+        model_config = ConfigDict(json_schema_extra={"examples": [{"a": 1}]})
+        a: int
+
+    class Bad(BaseModel):
+        model_config = ConfigDict(json_schema_extra={"examples": [{"b": 1}]})
+        a: int
+
+    assert taking_tool(list[Good]).spec.input_schema["$defs"]["Good"]["examples"] == [{"a": 1}]
+    with pytest.raises(DeclarationError, match="does not fit its type"):
+        taking_tool(list[Bad])
+
+
 def test_python_reads_what_is_written() -> None:
     """What a model writes, pydantic reads again."""
     made = giving_tool(list[Shelf])

@@ -379,3 +379,21 @@ def test_the_way_through(annotation: Any, values: list[Any]) -> None:
         found = outcome(taken.parse, json.dumps({"x": value}).encode())
         if not isinstance(found, AgentError):
             assert promised.is_valid(json.loads(given_back.render(found["x"]))), found
+
+
+@given(ANNOTATIONS, st.lists(PYTHON, min_size=3, max_size=8))
+def test_defaults(annotation: Any, defaults: list[Any]) -> None:
+    """A default is refused at declaration, or works; if it is shown, the schema and the tool take it."""
+    for default in defaults:
+        try:
+            tool = taking_tool(Annotated[annotation, Arg()], default)
+        except DeclarationError as error:
+            if not any(words in str(error) for words in ("does not fit its type", "cannot be told apart")):
+                raise
+            continue
+        tool.parse(b"{}")
+        argument = tool.spec.input_schema["properties"]["x"]
+        if "default" in argument:
+            whole = {"x": argument["default"]}
+            assert Validator(tool.spec.input_schema, format_checker=FORMATS).is_valid(whole), whole
+            tool.parse(json.dumps(whole).encode())

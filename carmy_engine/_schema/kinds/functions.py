@@ -53,7 +53,7 @@ class After(Transparent):
         made = walk.parts(node)
         cls = struct_of(node)
         if cls is None:
-            return made
+            return made["schema"] if walk.is_bare else made
         return {
             "type": "union",
             "mode": "left_to_right",
@@ -112,6 +112,9 @@ class Before(Transparent):
     def check(self, walk: Walk, node: Node) -> Node:
         return walk.visit(node["schema"])
 
+    def convert(self, walk: Walk, node: Node) -> Node:
+        return {"type": "any"} if walk.is_bare else walk.parts(node)
+
 
 class Plain(Kind):
     """A validator in place of a type."""
@@ -135,7 +138,7 @@ class Plain(Kind):
         return {"type": "any"}
 
     def convert(self, walk: Walk, node: Node) -> Node:
-        return node
+        return {"type": "any"} if walk.is_bare else node
 
     def write(self, walk: Walk, node: Node) -> Node:
         return node if "serialization" in node else {**node, "serialization": PLAIN}

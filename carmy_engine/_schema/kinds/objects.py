@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -205,7 +204,9 @@ class Object(Kind):
         config: Any = node.get("config") or {}
         own: Any = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {}
         is_titled = own.get("title") is not None or own.get("model_title_generator") is not None
-        made = described(generator, proceed(node), cls, is_titled=is_titled)
+        made = docstrings.described(proceed(node), cls, is_titled=is_titled)
+        if generator.mode == "validation" and is_list(made.get("examples")):
+            generator.try_examples(node, made["examples"])
         if not node.get("root_model"):
             _close(generator, made, config.get("extra_fields_behavior"))
         return made
@@ -300,7 +301,7 @@ class Typed(Object):
     def publish(self, generator: Any, node: Any, proceed: Callable[[Any], Node]) -> Node:
         cls = class_of(dict(node))
         own: Any = getattr(cls, "__pydantic_config__", None) or {}
-        made = described(generator, proceed(node), cls, is_titled="title" in own)
+        made = docstrings.described(proceed(node), cls, is_titled="title" in own)
         return _close(generator, made, extra_of(dict(node)))
 
 
@@ -357,43 +358,7 @@ def _polymorphic(cls: type, value: Any, handler: Callable[[Any], Any]) -> Any:
     return plain(value) if isinstance(value, cls) and type(value) is not cls else handler(value)
 
 
-def described(generator: Any, made: Node, cls: Any, *, is_titled: bool) -> Node:
-    """The schema of a class with the texts of its docstrings, and without a title that it did not ask for."""
-    if not is_titled:
-        made.pop("title", None)
-    if "$ref" in made or "properties" not in made or cls is None:
-        return made
-    doc = cls.__dict__.get("__doc__")
-    if isinstance(doc, str) and made.get("description", inspect.cleandoc(doc)) == inspect.cleandoc(doc):
-        text = docstrings.class_description(doc)
-        made.pop("description", None)
-        if text and not text.startswith(f"{cls.__name__}("):
-            made["description"] = text
-    texts = {**docstrings.fields_of(cls), **docstrings.annotated_texts(cls)}
-    for name, text in texts.items():
-        for key in _wire_names(cls, name):
-            if key in made["properties"]:
-                made["properties"][key].setdefault("description", text)
-    return made
-
-
 def _close(generator: Any, made: Node, extra: str | None) -> Node:
     if generator.mode == "validation" and extra is None and "properties" in made and "additionalProperties" not in made:
         made["additionalProperties"] = False
     return made
-
-
-def _wire_names(cls: Any, name: str) -> list[str]:
-    fields: Any = getattr(cls, "__pydantic_fields__", None)
-    if is_dict(fields) and name in fields:
-        field = fields[name]
-        return [
-            alias
-            for alias in (field.validation_alias, field.serialization_alias, field.alias, name)
-            if isinstance(alias, str)
-        ]
-    config = getattr(cls, "__struct_config__", None)
-    if config is not None:
-        encoded = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
-        return [encoded.get(name, name)]
-    return [name]
