@@ -181,7 +181,8 @@ class IdempotencyStore(Protocol):
     who look after an engine are then shown it.
 
     A store that has something to do before the first call may have an ``async def prepare(self)``; what that raises keeps
-    the engine from starting.
+    the engine from starting. It may also have an ``async def check(self)`` that changes nothing and raises a
+    `ConfigurationError` where it cannot be used: the commands ``check`` and ``serve`` report that with all other problems.
     """
 
     async def reserve(self, reservation: Reservation) -> Reservation | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._app import App
+from .._grace import grace
 from .._plugins import find_store
 from .._settings import Settings
 from ..errors import ConfigurationError
@@ -26,8 +27,9 @@ async def outside_problems(app: App, transport: object, settings: Settings) -> l
 
 async def _store_problems(app: App, settings: Settings) -> list[ConfigurationError]:
     """Why the store cannot be used. It may have ``async def check()``, which raises a `ConfigurationError`."""
+    given = app.given_store
     try:
-        store = app.given_store or find_store(settings.store)()
+        store = find_store(settings.store)() if given is None else given
     except ConfigurationError:
         return []  # `App.check` and `App.open` report it
     check = getattr(store, "check", None)
@@ -36,6 +38,10 @@ async def _store_problems(app: App, settings: Settings) -> list[ConfigurationErr
             await check()
     except ConfigurationError as problem:
         return [problem]
+    finally:
+        if given is None:
+            with grace():
+                await store.aclose()
     return []
 
 
