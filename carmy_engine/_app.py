@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import msgspec
 
-from . import abc
+from . import _host_objects, abc
 from ._compiled import CompiledTool
 from ._config import Deployment, read_deployment
 from ._declare import (
@@ -109,6 +109,10 @@ class App:
         """The server's name."""
         return self.settings.name
 
+    @property
+    def _owner(self) -> str:
+        return f"application {self.name!r}"
+
     def tool(self, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:
         """Declare a function as a tool and add it, in one. Takes what `carmy_engine.tool` takes.
 
@@ -168,8 +172,10 @@ class App:
             as_type: The exact ``T`` it is found under. Default: the object's own class.
 
         Raises:
-            DeclarationError: There is state of this type already, or the object is not of it.
+            DeclarationError: There is state of this type already, or the object is not of it, or it makes or opens one.
         """
+        if as_type is None:
+            _host_objects.check_state(value, self._owner)
         key = type(value) if as_type is None else as_type
         if key in self._state:
             raise DeclarationError(
@@ -181,15 +187,22 @@ class App:
         return self
 
     def policy(self, policy: abc.Policy) -> Self:
-        """Add a policy. They are asked in the order of adding, after the one for confirmations."""
-        self._require(policy, abc.Policy, "a policy", "check(context, spec) and is_listed(context, spec)")
+        """Add a policy. They are asked in the order of adding, before the one for confirmations.
+
+        Raises:
+            DeclarationError: It is no policy.
+        """
+        _host_objects.check_policy(policy, self._owner)
         self._policies.append(policy)
         return self
 
     def sink(self, sink: abc.Sink) -> Self:
-        """Add a receiver of audit records."""
-        if not callable(getattr(sink, "record", None)):
-            self._refuse(sink, "a sink", "record(record)")
+        """Add a receiver of audit records.
+
+        Raises:
+            DeclarationError: It is no sink; one whose ``record`` is async is none.
+        """
+        _host_objects.check_sink(sink, self._owner)
         self._sinks.append(sink)
         return self
 
@@ -224,10 +237,9 @@ class App:
             changed = msgspec.structs.replace(self.settings.store, url=store)
             self.settings = self._deployment.over(msgspec.structs.replace(self.settings, store=changed))
             self._store = None
-        elif callable(getattr(store, "reserve", None)):
-            self._store = store
         else:
-            self._refuse(store, "a store", "reserve, complete, release, interrupt, get and aclose")
+            _host_objects.check_store(store, self._owner)
+            self._store = store
         return self
 
     @property
@@ -244,10 +256,9 @@ class App:
         """Let `authenticator` turn credentials into trusted context; without one, all callers are anonymous.
 
         Raises:
-            DeclarationError: There is one already.
+            DeclarationError: There is one already, or it cannot be called with credentials.
         """
-        if not callable(authenticator):
-            self._refuse(authenticator, "an authenticator", "a call with the credentials")
+        _host_objects.check_authenticator(authenticator, self._owner)
         if self._authenticator is not None:
             raise DeclarationError(
                 f"application {self.name!r} has an authenticator already; combine the two in one function"
@@ -259,10 +270,9 @@ class App:
         """Add a readiness check: a function, async or not, that raises or returns False while `name` is not ready.
 
         Raises:
-            DeclarationError: There is a check of this name already.
+            DeclarationError: There is a check of this name already, or it cannot be called without arguments.
         """
-        if not callable(check):
-            self._refuse(check, "a readiness check", "a call without arguments")
+        _host_objects.check_ready_check(check, self._owner)
         if name in self._ready_checks:
             raise DeclarationError(
                 f"application {self.name!r} has a readiness check {name!r} already; choose another name"
@@ -375,15 +385,6 @@ class App:
         yield from self._tools
         added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}
         yield from (tool for tool in self._registered() if tool.function not in added)
-
-    def _require(self, value: object, protocol: type, what: str, needs: str) -> None:
-        if not isinstance(value, protocol):
-            self._refuse(value, what, needs)
-
-    def _refuse(self, value: object, what: str, needs: str) -> NoReturn:
-        raise DeclarationError(
-            f"{type(value).__name__} object is not {what} for application {self.name!r}: it needs {needs}"
-        )
 
 
 def _may_be(value: object, key: Any) -> bool:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Required, TypedDict
 
+from ._host_objects import described
 from ._model.effect import Confirmation, Effect
 from ._settlement import MethodReconcile, Reconcile
 from ._signature import is_method, refuse
@@ -87,12 +88,12 @@ def _check_reconcile(function: Callable[..., Any], reconcile: Any) -> None:
     """Refuse what could not be called when the time has come: that would look as if it knew nothing."""
     instead = "Write an 'async def' that takes the context and the arguments, or leave it out."
     if not inspect.iscoroutinefunction(reconcile):
-        raise refuse(function, f"reconcile={reconcile!r} is not an async function", instead)
+        raise refuse(function, f"reconcile is {described(reconcile)}, not an async function", instead)
     takes = ("self", "ctx", "arguments") if is_method(function) and is_method(reconcile) else ("ctx", "arguments")
     try:
         inspect.signature(reconcile).bind(*takes)
     except TypeError:
-        what = f"reconcile={reconcile!r} cannot be called with ({', '.join(takes)})"
+        what = f"reconcile is {described(reconcile)}, which cannot be called with ({', '.join(takes)})"
         raise refuse(function, what, instead) from None
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import trio
 
 from ._model.cause import Cause
+from ._model.frozen import NOTHING, FrozenDict, freeze
 from ._model.run import RunContext
 from .errors import AgentError
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Cancellation:
@@ -23,12 +21,16 @@ class Cancellation:
     can interrupt: it should call `check` between steps.
     """
 
-    __slots__ = ("_event", "cause")
+    __slots__ = ("_cause", "_event")
 
     def __init__(self) -> None:
-        self.cause: Cause | None = None
-        """Why it was cancelled; None as long as it was not."""
+        self._cause: Cause | None = None
         self._event: trio.Event | None = None
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why it was cancelled; None as long as it was not."""
+        return self._cause
 
     @property
     def cancelled(self) -> bool:
@@ -51,8 +53,8 @@ class Cancellation:
 
     def _set(self, cause: Cause) -> None:
         """For the engine, in the trio thread: record the first cause and wake whoever waits."""
-        if self.cause is None:
-            self.cause = cause
+        if self._cause is None:
+            self._cause = cause
             if self._event is not None:
                 self._event.set()
 
@@ -103,7 +105,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         principal: The authenticated caller.
         session: The caller's session.
         permissions: Strings granted by the host, such as ``confirm:delete_customer`` or ``tool:search``.
-        metadata: Host-defined values.
+        metadata: Host-defined values. A read-only copy, all the way down; it compares and serialises like the original.
         transport: How the call arrived.
         thread_id: From the caller's run, when given (`RunContext`); so are the next four, and `services`.
         run_id: The caller's run.
@@ -111,7 +113,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         attempt: Which attempt of the node.
         caller_id: Which agent or node calls.
         call_id: The model's own id of the call. A running tool finds the execution's id here when there is none.
-        services: Objects of the caller's run.
+        services: Objects of the caller's run, in a read-only mapping.
         execution_id: This execution.
         request_id: The caller's idempotency identity.
         cancellation: Whether the execution has been asked to stop.
@@ -123,7 +125,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     principal: str | None = None
     session: str | None = None
     permissions: Set[str] = frozenset()  # any set is taken; what is kept is a `frozenset`
-    metadata: Mapping[str, Any] = _NOTHING
+    metadata: Mapping[str, Any] = NOTHING
     transport: str = "in_process"
     thread_id: str | None = None
     run_id: str | None = None
@@ -131,7 +133,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     attempt: int | None = None
     caller_id: str | None = None
     call_id: str | None = None
-    services: Mapping[Any, Any] = _NOTHING
+    services: Mapping[Any, Any] = NOTHING
     execution_id: str = ""
     request_id: str | None = None
     cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
@@ -148,6 +150,14 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
             raise TypeError("permissions must be a set of strings, not one string")
         if type(permissions) is not frozenset:
             msgspec.structs.force_setattr(self, "permissions", frozenset(permissions))
+        # Once, where the host makes it: a call only looks at the type.
+        if type(self.metadata) is not FrozenDict:
+            metadata = freeze(self.metadata)
+            if type(metadata) is not FrozenDict:
+                raise TypeError(f"metadata must be a mapping, not a {type(self.metadata).__name__}")
+            msgspec.structs.force_setattr(self, "metadata", metadata)
+        if type(self.services) is not FrozenDict:
+            msgspec.structs.force_setattr(self, "services", FrozenDict(self.services))
 
     def within(self, run: RunContext) -> AgentContext:
         """The same caller, in a run: its ids and services take the place of others, its metadata is added."""

@@ -13,13 +13,14 @@ from . import abc
 from ._arguments import ArgumentsParser, arguments_parser
 from ._attributes import ToolAttributes, checked_attributes, choices
 from ._compiled import CompiledTool
+from ._host_objects import is_async
 from ._model.effect import Confirmation, Effect
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
 from ._output import OutputRenderer, output_renderer
 from ._schema.annotations import INJECTED, Arg, State, UnresolvedType, UnusableType
 from ._schema.docstrings import description_of
 from ._settlement import Reconcile
-from ._signature import SignaturePlan, is_async, is_method, local_names, location_of, plan_of, refuse
+from ._signature import SignaturePlan, is_method, local_names, location_of, plan_of, refuse
 from ._tool_objects import compile_object, spec_of_object
 from .errors import AgentError, DeclarationError
 

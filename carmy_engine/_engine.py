@@ -17,6 +17,7 @@ from ._events import ExecutionEvent
 from ._execution import Caller
 from ._finish import Finisher
 from ._grace import GRACE_SECONDS, grace
+from ._host_objects import check_confirm, check_context
 from ._inflight import ExecutionSummary, Inflight
 from ._invoke import Invoker
 from ._join import Joins
@@ -92,10 +93,14 @@ class BoundEngine(LocalCalls):
         return self._opened().run(request, self._caller, StreamListener(events))
 
     async def catalog(self) -> Catalog:
-        """The tools that this caller may use: what is listed and what can be called follow one rule."""
+        """The tools that this caller may use: what is listed and what can be called follow one rule.
+
+        Raises:
+            AgentError: ``INTERNAL_ERROR``, when a policy fails.
+        """
         pipeline = self._opened()
         registry = pipeline.registry
-        return registry.catalog(registry.visible_to(self._caller.context, self._caller.only))
+        return registry.catalog(await registry.visible_to(self._caller.context, self._caller.only))
 
     def bind(
         self,
@@ -123,9 +128,16 @@ class BoundEngine(LocalCalls):
                 ``Cause.DISCONNECT``.
             run: The run that calls come from: its ids, and metadata that is added to what is bound.
             confirm: Asks a person about each call that lacks nothing but a confirmation.
+
+        Raises:
+            DeclarationError: `confirm` cannot be called with a spec and arguments, or `context` is no `AgentContext`.
+            TypeError: A part of the context has the wrong type.
         """
         base = self._caller.context
+        if confirm is not None:
+            check_confirm(confirm, "this executor")
         if context is not None:
+            check_context(context, "this executor")
             transport = base.transport if transport is None else transport
             base = context
         changes = {

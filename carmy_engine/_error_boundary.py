@@ -28,6 +28,7 @@ import trio
 from ._model.error import MAX_DETAILS_BYTES, ErrorInfo
 from ._model.text import bounded_text
 from ._scope import is_task_cancelled
+from ._traceback_log import Log, write_traceback
 from .errors import AgentError
 
 log = logging.getLogger("carmy.engine")
@@ -99,9 +100,7 @@ def raise_own(error: BaseException) -> None:
         raise error
 
 
-def contain(
-    error: BaseException, log: logging.Logger | logging.LoggerAdapter[logging.Logger], what: str, *args: object
-) -> None:
+def contain(error: BaseException, log: Log, what: str, *args: object) -> None:
     """Log `error` once and return, so that what runs beside its origin goes on; raise the part of it that is no failure.
 
     Args:
@@ -234,24 +233,29 @@ async def ask_foreign(limit: float, function: Callable[..., Any], /, *args: Any)
     """Call a function that is not ours, sync or async, and return its value; see `raise_foreign` for what this raises.
 
     Args:
-        limit: Seconds that an async one may take; more are a `Fault` of `trio.TooSlowError`.
+        limit: Seconds that an async one may take.
         function: Blocks the loop while it runs, if it is sync.
         *args: Its arguments.
     """
     answer = call_foreign(function, *args)
-    if not inspect.isawaitable(answer):
-        return answer
+    return await await_within(limit, answer) if inspect.isawaitable(answer) else answer
+
+
+async def await_within(limit: float, awaitable: Awaitable[T]) -> T:
+    """`await_foreign`, in a scope of its own, which puts trio's tree in order if other code leaves scopes open.
+
+    Args:
+        limit: Seconds; more are a `Fault` of `trio.TooSlowError`.
+        awaitable: What to wait for.
+    """
     try:
-        # The scope also repairs trio's tree if scopes are left open in there.
-        with trio.CancelScope(relative_deadline=limit) as scope:
-            answer = await await_foreign(answer)
+        with trio.CancelScope(relative_deadline=limit):
+            return await await_foreign(awaitable)
     except RuntimeError as error:
         if isinstance(error.__context__, GeneratorExit):
             raise  # our coroutine is being closed
         raise Fault(error) from None
-    if scope.cancelled_caught:
-        raise Fault(trio.TooSlowError(f"no answer within {limit:g} s"))
-    return answer
+    raise Fault(trio.TooSlowError(f"no answer within {limit:g} s"))
 
 
 def text_of(error: BaseException) -> str:
@@ -317,15 +321,13 @@ def log_fault(what: str, error: BaseException | None) -> str:
     return error_id
 
 
-def log_traceback(
-    log: logging.Logger | logging.LoggerAdapter[logging.Logger], error: BaseException | None, what: str, *args: object
-) -> None:
+def log_traceback(log: Log, error: BaseException | None, what: str, *args: object) -> None:
     """Log what other code raised, with the traceback, after the message `what` % `args`.
 
     Formatting a traceback runs code of the exception's class, which may fail as well.
     """
     try:
-        call_foreign(log.error, what, *args, exc_info=error)
+        call_foreign(write_traceback, log, error, what, *args)
     except (AgentError, Fault):
         log.error(f"{what}, with %s, which cannot be shown", *args, type(error).__name__)  # noqa: G004 - a format string
 

@@ -37,7 +37,9 @@ class Finisher:
             exception=ending.exception,
             duration_ms=execution.duration_ms,
             cacheable=error is None and spec is not None and spec.is_cacheable,
-            next_actions=() if error is None or spec is None else next_actions(error, spec),
+            next_actions=()
+            if error is None or spec is None
+            else _next_actions(error, spec, confirmable=ending.confirmable),
         )
         execution.stops_waiting()
         self._record(execution, spec, result, ending)
@@ -60,7 +62,7 @@ class Finisher:
             error=outcome.error,
             replayed=True,
             cacheable=error is None and spec.is_cacheable,
-            next_actions=() if error is None else next_actions(error, spec),
+            next_actions=() if error is None else _next_actions(error, spec),
         )
         self._record(execution, spec, result, None)
         self._tell(execution, result)
@@ -96,9 +98,15 @@ class Finisher:
             execution.listener.execution_completed(execution, result)
 
 
-def next_actions(error: AgentError, spec: ToolSpec) -> tuple[NextAction, ...]:
-    """What a caller can do after an error: the same call, once it is confirmed or when the time has come."""
-    if error.code == "CONFIRMATION_REQUIRED":
+def _next_actions(error: AgentError, spec: ToolSpec, *, confirmable: bool = False) -> tuple[NextAction, ...]:
+    """What a caller can do after an error: the same call, once it is confirmed or when the time has come.
+
+    Args:
+        error: The error.
+        spec: The tool's.
+        confirmable: The engine refused the call for want of a confirmation. An error of the tool with that code gets no such advice.
+    """
+    if confirmable:
         return (NextAction(tool=spec.name, reason=f"call again once confirm:{spec.name} is granted"),)
     if error.retryable:
         after = None if error.retry_after is None else round(error.retry_after * 1000)

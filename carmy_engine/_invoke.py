@@ -27,6 +27,7 @@ class Ending(msgspec.Struct, eq=False):
         exception: What was raised, for in-process callers.
         crashed: The tool raised something undeclared.
         cause: Why it was cut off, None when it ended by itself.
+        confirmable: The engine refused it, and a person's confirmation is all that it lacks.
     """
 
     data_json: bytes | None = None
@@ -34,6 +35,7 @@ class Ending(msgspec.Struct, eq=False):
     exception: BaseException | None = None
     crashed: bool = False
     cause: Cause | None = None
+    confirmable: bool = False
 
 
 class Invoker:

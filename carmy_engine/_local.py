@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -21,6 +21,7 @@ from .providers import Format, Provider, provider
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class LocalCalls:
@@ -88,12 +89,13 @@ class LocalCalls:
         """The tools that this caller may use, in one provider's format: the same as the catalog lists, in its order.
 
         Raises:
-            DeclarationError: There is no such format.
+            DeclarationError: There is no such format; or a policy has to wait for its answer, which this cannot.
+            AgentError: ``INTERNAL_ERROR``, when a policy fails.
             ClosedError: The engine's block has ended.
         """
         registry = self._opened().registry
         specs = registry.specs
-        visible = registry.visible_to(self._caller.context, self._caller.only)
+        visible = _at_once(registry.visible_to(self._caller.context, self._caller.only))
         return provider(format, [specs[name] for name in visible], registry.all_names - set(visible))
 
     async def run_calls(self, calls: Iterable[ModelCall]) -> list[ModelResult]:
@@ -125,6 +127,24 @@ class LocalCalls:
             return found is not None and found.turn is not None
 
         return await run_side_by_side([*calls], run_one, takes_turns)
+
+
+def _at_once(listing: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that waits for nothing.
+
+    Raises:
+        DeclarationError: It waits.
+    """
+    try:
+        listing.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    listing.close()
+    raise DeclarationError(
+        "engine.provider cannot wait for an async policy: write provider(format, await engine.catalog()) instead,"
+        " with provider from carmy_engine.providers"
+    )
 
 
 def _name_of(tool: object, pipeline: Pipeline) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import AgentError
 
@@ -24,11 +24,12 @@ def shortened(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known names that are most like one that is not, the nearest first; often none is."""
-    return difflib.get_close_matches(name[:MAX_NAME], _comparable(name[:MAX_NAME], [*known]), most)
+    return difflib.get_close_matches(name[:MAX_NAME], nearby(name, known), most)
 
 
-def _comparable(name: str, known: list[str]) -> list[str]:
+def nearby(name: str, known: Iterable[str]) -> list[str]:
     """The few known names that share most pairs of letters with one that is not: comparing letter by letter takes longer."""
+    name, known = name[:MAX_NAME], [*known]
     if len(known) > _MOST_LOOKED_AT:
         known = [one for one in known if one[:1] == name[:1] and abs(len(one) - len(name)) < 4][:_MOST_LOOKED_AT]
     if len(known) <= _MOST_COMPARED:
@@ -53,17 +54,14 @@ def not_known(what: str, name: str, known: Sequence[str], kind: str) -> str:
     return f"{what} is not known; " + (f"the {kind} are {listed}" if listed else f"there are no {kind}")
 
 
-def unknown_tool(name: str, known: Sequence[str], is_listed: Callable[[str], bool] = lambda _: True) -> AgentError:
+def unknown_tool(name: str, known: Sequence[str]) -> AgentError:
     """``TOOL_NOT_FOUND``, suggesting near names.
 
     Args:
         name: What was asked for.
-        known: The names of the tools.
-        is_listed: Whether the caller can see a tool; others are not suggested.
+        known: The names of the tools that the caller can see, all or those of `nearby`.
     """
-    if len(known) > _MOST_LOOKED_AT:
-        known = [tool for tool in known if tool[:1] == name[:1] and abs(len(tool) - len(name)) < 4][:_MOST_LOOKED_AT]
-    near = nearest(name, filter(is_listed, known), 3)
+    near = nearest(name, known, 3)
     if near:
         told = f"there is no tool of that name; did you mean {' or '.join(near)}?"
         return AgentError.standard("TOOL_NOT_FOUND", told, details={"near": near})

@@ -1,7 +1,7 @@
 """The order of steps that every execution goes through, and nothing else.
 
-lookup → policies → ids → arguments → already cancelled → capacity → reservation → turn → tool → output → record →
-sinks → last event. The first step that fails decides.
+lookup → policies → ids → arguments → argument policies → confirmation → already cancelled → capacity → reservation → turn → tool →
+output → record → sinks → last event. The first step that fails decides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import trio
 
 from ._arguments import encode_arguments
 from ._cause import cancelled_error
-from ._context import AgentContext
-from ._error_boundary import as_agent_error, call_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
+from ._error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from ._execution import Caller, Execution, Listener
 from ._finish import Finisher
 from ._idempotency import may_join
@@ -27,7 +26,7 @@ from ._long_checks import LongChecks
 from ._model.request import ExecutionRequest
 from ._model.reservation import Identity
 from ._model.result import Outcome
-from ._policy import SafePolicy, missing_confirmation
+from ._policy import SafePolicy
 from ._registry import Registered, Registry
 from ._reservations import Reservations, identity_of
 from ._result import ExecutionResult
@@ -103,11 +102,13 @@ class Pipeline:
         if listener is not None:
             listener.execution_started(execution)
         found: Registered | None = None
+        policies = self.registry.policies
+        is_unconfirmed = False
         try:
-            found = self.registry.find(request.tool, caller.only, caller.context)
-            context = caller.context if caller.confirm is None else _as_confirmed(execution, found)
-            for policy in found.policies:
-                call_foreign(policy.check, context, found.spec)
+            found = self.registry.find(request.tool, caller.only)
+            if found is None or (policies and not await policies.check(caller.context, found.spec)):
+                found = None  # hidden from the caller, it looks like one that there is not
+                raise await self.registry.unknown(request.tool, caller.only, caller.context)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
             if request.on_running != "refuse":
                 execution.may_join = may_join(request.on_running)
@@ -124,8 +125,11 @@ class Pipeline:
                 raise_foreign(error)
             if takes_long is not None:  # outside the handler, or errors would keep the arguments as their context
                 arguments = await self.long_checks.run(takes_long)
-            if execution.granted is not None and not self.inflight.closing:
-                await _confirm(execution, found, raw)
+            if policies.see_arguments:
+                await policies.check_call(caller.context, found.spec, raw)
+            if found.confirmation is not None and not await self._is_confirmed(execution, found, raw):
+                is_unconfirmed = True
+                SafePolicy().check(caller.context, found.spec)
             # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
             # through the scheduler on every call would cost as much as the rest of the call.
             now = self.now()
@@ -138,9 +142,8 @@ class Pipeline:
             self.inflight.admit(execution)
             execution.begins(now)
         except AgentError as refusal:
-            return self.finisher.finish(
-                execution, None if found is None else found.spec, Ending(error=json_safe(refusal), exception=refusal)
-            )
+            ending = Ending(error=json_safe(refusal), exception=refusal, confirmable=is_unconfirmed)
+            return self.finisher.finish(execution, None if found is None else found.spec, ending)
         except Exception as error:  # noqa: BLE001 - a fault of a policy or a validator, or a mistake of ours
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
             return self.finisher.finish(
@@ -154,6 +157,23 @@ class Pipeline:
             return await self._run_admitted(found, arguments, raw, request, identity, execution)
         finally:
             self.inflight.dismiss(execution)
+
+    async def _is_confirmed(self, execution: Execution, found: Registered, raw: bytes) -> bool:
+        """Whether the host has granted it, or a person does who can be asked. None is if the engine is closing, which refuses the call.
+
+        Raises:
+            AgentError: What the host's function refuses with.
+            Fault: It failed.
+        """
+        confirm = execution.caller.confirm
+        if found.confirmation in execution.caller.context.permissions:
+            return True
+        if confirm is None or self.inflight.closing:
+            return confirm is not None
+        if await ask_foreign(math.inf, confirm, found.spec, raw) is not True:
+            return False
+        execution.granted = found.confirmation
+        return True
 
     async def _run_admitted(
         self,
@@ -269,27 +289,6 @@ class Pipeline:
         """The caller's scope was cancelled before anything was reserved."""
         if found is not None:
             self.finisher.finish(execution, found.spec, self._cut_off(execution, found))
-
-
-def _as_confirmed(execution: Execution, found: Registered) -> AgentContext:
-    """The caller's context, as it would be if a person confirmed the call: that question comes last."""
-    context = execution.caller.context
-    execution.granted = missing_confirmation(context, found.spec)
-    if execution.granted is None:
-        return context
-    return msgspec.structs.replace(context, permissions=context.permissions | {execution.granted})
-
-
-async def _confirm(execution: Execution, found: Registered, raw: bytes) -> None:
-    """Ask the person.
-
-    Raises:
-        AgentError: ``CONFIRMATION_REQUIRED``: it was no yes.
-    """
-    caller = execution.caller
-    assert caller.confirm is not None  # else nothing would have been granted
-    if await caller.confirm(found.spec, raw) is not True:
-        SafePolicy().check(caller.context, found.spec)
 
 
 def _left_thread(execution: Execution) -> bool:

@@ -1,29 +1,157 @@
-"""Who may call what: the policy that is always there, and two that an application can add."""
+"""Who may call what: the policies of an application, the one for confirmations, and two that are ready-made."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 import trio
 
 from ._context import AgentContext
+from ._error_boundary import Fault, ask_foreign, await_within, call_foreign
+from ._model.frozen import freeze
 from ._model.spec import ToolSpec
+from .abc import Policy
 from .errors import AgentError
 
+POLICY_SECONDS = 10.0
+"""For one answer of an async policy. A call waits for it before its own deadline begins, so it needs a bound."""
 
-def missing_confirmation(context: AgentContext, spec: ToolSpec) -> str | None:
-    """The permission that a person would have to grant; None when there is nothing to confirm."""
-    permission = f"confirm:{spec.name}"
-    return permission if spec.needs_confirmation and permission not in context.permissions else None
+
+class _Hooks(NamedTuple):
+    """The functions of one policy."""
+
+    policy: Policy
+    check: Callable[..., Any]
+    check_arguments: Callable[..., Any] | None
+    is_listed: Callable[..., Any] | None
+    counts_calls: bool
+
+
+class Policies:
+    """The policies of an engine, in the order in which they were added. Their functions may be sync or async.
+
+    Attributes:
+        see_arguments: Whether any of them wants to see arguments.
+    """
+
+    def __init__(self, policies: Sequence[Policy] = ()) -> None:
+        self._hooks = [
+            _Hooks(
+                policy,
+                policy.check,
+                getattr(policy, "check_arguments", None),
+                getattr(policy, "is_listed", None),
+                bool(getattr(policy, "counts_calls", False)),
+            )
+            for policy in policies
+            if not isinstance(policy, SafePolicy)  # every engine has it
+        ]
+        self.see_arguments = any(hooks.check_arguments is not None for hooks in self._hooks)
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    async def check(self, context: AgentContext, spec: ToolSpec) -> bool:
+        """Ask all of them about a call. False if one hides the tool.
+
+        Raises:
+            AgentError: One refuses.
+            Fault: One failed, or answered what it may not.
+        """
+        for hooks in self._hooks:
+            if hooks.is_listed is not None and not await _is_listed(hooks, context, spec):
+                return False
+            answer = call_foreign(hooks.check, context, spec)
+            if answer is not None:
+                await _settle(answer, hooks.policy, "check")
+        return True
+
+    async def check_call(self, context: AgentContext, spec: ToolSpec, arguments: bytes) -> None:
+        """Ask those that want to see arguments, once these are known to fit the schema.
+
+        Args:
+            context: Who calls.
+            spec: The tool.
+            arguments: A JSON object.
+
+        Raises:
+            AgentError: One refuses.
+            Fault: One failed, or answered what it may not.
+        """
+        given = freeze({**_defaults(spec), **msgspec.json.decode(arguments)})
+        for hooks in self._hooks:
+            if hooks.check_arguments is not None:
+                answer = call_foreign(hooks.check_arguments, context, spec, given)
+                if answer is not None:
+                    await _settle(answer, hooks.policy, "check_arguments")
+
+    async def lists(self, context: AgentContext, spec: ToolSpec) -> bool:
+        """Whether a caller sees a tool: none of them hides it, or refuses it whatever the arguments.
+
+        Raises:
+            Fault: One failed, or answered what it may not.
+        """
+        for hooks in self._hooks:
+            if hooks.is_listed is not None and not await _is_listed(hooks, context, spec):
+                return False
+            if hooks.counts_calls:
+                continue
+            try:
+                answer = call_foreign(hooks.check, context, spec)
+                if answer is not None:
+                    await _settle(answer, hooks.policy, "check")
+            except AgentError:
+                return False
+        return True
+
+
+async def _settle(answer: object, policy: Policy, method: str) -> None:
+    """Wait for the answer of an async policy.
+
+    Raises:
+        AgentError: It refuses.
+        Fault: It failed, or the answer is not None. An answer that looks like a refusal must not count as consent.
+    """
+    if inspect.isawaitable(answer):
+        answer = await await_within(POLICY_SECONDS, answer)
+    if answer is not None:
+        raise Fault(
+            TypeError(
+                f"{type(policy).__name__}.{method} returned a {type(answer).__name__};"
+                " a policy returns None to allow and raises AgentError to refuse"
+            )
+        )
+
+
+async def _is_listed(hooks: _Hooks, context: AgentContext, spec: ToolSpec) -> bool:
+    assert hooks.is_listed is not None
+    answer: object = await ask_foreign(POLICY_SECONDS, hooks.is_listed, context, spec)
+    if not isinstance(answer, bool):
+        raise Fault(
+            TypeError(f"{type(hooks.policy).__name__}.is_listed returned a {type(answer).__name__}; it returns a bool")
+        )
+    return answer
+
+
+def _defaults(spec: ToolSpec) -> dict[str, Any]:
+    properties: dict[str, Any] = spec.input_schema.get("properties", {})
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
 class SafePolicy:
-    """Destructive tools, and those that ask for it, need the permission ``confirm:<tool>``. Cannot be removed."""
+    """Destructive tools, and those that ask for it, need the permission ``confirm:<tool>``. Cannot be removed.
+
+    Every engine asks it last: a caller whose call would be refused anyway learns nothing of it.
+    """
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``CONFIRMATION_REQUIRED``."""
-        permission = missing_confirmation(context, spec)
-        if permission is not None:
+        permission = f"confirm:{spec.name}"
+        if spec.needs_confirmation and permission not in context.permissions:
             raise AgentError.standard(
                 "CONFIRMATION_REQUIRED",
                 f"{spec.name} needs a person's confirmation",
@@ -31,22 +159,14 @@ class SafePolicy:
                 details={"permission": permission},
             )
 
-    def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """A tool that can be confirmed can be seen."""
-        return True
-
 
 class RequireToolPermission:
     """Every tool needs the permission ``tool:<name>``; a tool without it is not listed either."""
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``FORBIDDEN``."""
-        if not self.is_listed(context, spec):
+        if f"tool:{spec.name}" not in context.permissions:
             raise AgentError.standard("FORBIDDEN", f"this caller may not use {spec.name}")
-
-    def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """The same rule for seeing as for calling."""
-        return f"tool:{spec.name}" in context.permissions
 
 
 class RateLimit:
@@ -58,6 +178,9 @@ class RateLimit:
         calls: Calls per window, at least 1.
         seconds: Length of the window.
     """
+
+    counts_calls = True
+    """`check` counts, so it is asked about calls only, and hides no tool."""
 
     MAX_WINDOWS = 10_000
     """Callers remembered. Beyond it, expired windows are dropped, then the oldest."""
@@ -91,10 +214,6 @@ class RateLimit:
                 retry_after=max(1, math.ceil(window[0] - now)),
             )
         window[1] += 1
-
-    def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """Looking costs nothing."""
-        return True
 
     def _drop(self, now: float) -> None:
         oldest_first = iter(list(self._windows))

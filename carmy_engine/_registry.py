@@ -9,9 +9,10 @@ import msgspec
 
 from ._compiled import CompiledTool
 from ._context import AgentContext
+from ._error_boundary import Fault, log_fault
 from ._model.spec import Catalog, PublicSpec, ToolSpec
-from ._near import unknown_tool
-from ._policy import SafePolicy
+from ._near import nearby, unknown_tool
+from ._policy import Policies
 from ._turns import Turn
 from .abc import Policy
 from .errors import AgentError, StartupError
@@ -25,13 +26,13 @@ class Registered:
         spec: Its properties.
         turn: Its exclusive slot, None when it is parallel-safe.
         timeout: The smaller of its own limit and the engine's, in seconds.
-        policies: What a call has to pass: the confirmation policy first, if the tool needs it, then the application's.
+        confirmation: The permission that a person grants; None when there is nothing to confirm.
     """
 
-    __slots__ = ("policies", "spec", "timeout", "tool", "turn")
+    __slots__ = ("confirmation", "spec", "timeout", "tool", "turn")
 
-    def __init__(self, tool: CompiledTool, engine_timeout: float, policies: tuple[Policy, ...]) -> None:
-        self.policies = (SafePolicy(), *policies) if tool.spec.needs_confirmation else policies
+    def __init__(self, tool: CompiledTool, engine_timeout: float) -> None:
+        self.confirmation = f"confirm:{tool.spec.name}" if tool.spec.needs_confirmation else None
         self.tool = tool
         self.spec = tool.spec
         self.turn = None if tool.spec.parallel_safe else Turn(tool.spec.name, tool.spec.max_waiting)
@@ -47,6 +48,9 @@ class Registry:
         policies: The application's, in order.
         withheld: Names of tools that exist elsewhere and were left out on purpose.
 
+    Attributes:
+        policies: What a call has to pass.
+
     Raises:
         StartupError: ``DUPLICATE_TOOL`` for each name that is taken twice.
     """
@@ -58,12 +62,13 @@ class Registry:
         policies: Sequence[Policy] = (),
         withheld: Iterable[str] = (),
     ) -> None:
+        self.policies = Policies(policies)
         self._tools: dict[str, Registered] = {}
         problems: list[AgentError] = []
         for tool in tools:
             if tool.spec.name in self._tools:
                 problems.append(AgentError.standard("DUPLICATE_TOOL", f"two tools are named {tool.spec.name!r}"))
-            self._tools[tool.spec.name] = Registered(tool, engine_timeout, tuple(policies))
+            self._tools[tool.spec.name] = Registered(tool, engine_timeout)
         if problems:
             raise StartupError(problems)
         self._withheld = frozenset(withheld) - self._tools.keys()
@@ -73,13 +78,23 @@ class Registry:
     def __len__(self) -> int:
         return len(self._tools)
 
-    def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
-        """The names that a caller may use, sorted: what is listed and what can be called follow one rule."""
-        return tuple(name for name in sorted(self._tools if only is None else only) if self._is_listed(name, context))
+    async def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
+        """The names that a caller may use, sorted: what is listed and what can be called follow one rule.
 
-    def _is_listed(self, name: str, context: AgentContext) -> bool:
-        found = self._tools[name]
-        return all(policy.is_listed(context, found.spec) for policy in found.policies)
+        Raises:
+            AgentError: ``INTERNAL_ERROR``, when a policy fails.
+        """
+        names = sorted(self._tools if only is None else only)
+        return tuple(await self._listed(names, context) if self.policies else names)
+
+    async def _listed(self, names: Iterable[str], context: AgentContext) -> list[str]:
+        try:
+            return [name for name in names if await self.policies.lists(context, self._tools[name].spec)]
+        except Fault as fault:
+            error_id = log_fault("asking the policies which tools to list", fault)
+            raise AgentError.standard(
+                "INTERNAL_ERROR", "the tools cannot be listed", details={"error_id": error_id}
+            ) from fault.origin
 
     @property
     def all_names(self) -> frozenset[str]:
@@ -102,24 +117,31 @@ class Registry:
         """The tool of that name, whoever asks; None when there is none."""
         return self._tools.get(name)
 
-    def find(self, name: str, only: frozenset[str] | None, context: AgentContext) -> Registered:
-        """The tool of that name.
+    def find(self, name: str, only: frozenset[str] | None) -> Registered | None:
+        """The tool of that name; None when there is none.
 
         Args:
             name: As the caller sent it.
             only: The names that the caller's view has, None for all.
-            context: Who asks; names that are not listed for them are not suggested to them either.
 
         Raises:
-            AgentError: ``TOOL_NOT_PERMITTED``, if the view leaves it out; ``TOOL_NOT_FOUND``, suggesting near names.
+            AgentError: ``TOOL_NOT_PERMITTED``, if the view leaves it out.
         """
         found = self._tools.get(name)
         if found is None and name not in self._withheld:
-            known = list(self._tools if only is None else (tool for tool in self._tools if tool in only))
-            raise unknown_tool(name, known, lambda tool: self._is_listed(tool, context))
+            return None
         if found is None or (only is not None and name not in only):
             raise AgentError.standard("TOOL_NOT_PERMITTED", f"{name} is not among the tools of this agent")
         return found
+
+    async def unknown(self, name: str, only: frozenset[str] | None, context: AgentContext) -> AgentError:
+        """``TOOL_NOT_FOUND``, suggesting near names. What is not listed for the caller is not suggested either.
+
+        Raises:
+            AgentError: ``INTERNAL_ERROR``, when a policy fails.
+        """
+        near = nearby(name, self._tools if only is None else [tool for tool in self._tools if tool in only])
+        return unknown_tool(name, await self._listed(near, context) if self.policies else near)
 
     def catalog(self, names: tuple[str, ...]) -> Catalog:
         """The catalog of some tools, `names` sorted; rendered once for each set of names."""

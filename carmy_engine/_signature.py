@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import types
 import typing
@@ -175,13 +174,6 @@ def is_object_type(annotation: Any) -> bool:
     if issubclass(origin, pydantic.BaseModel):
         return not issubclass(origin, pydantic.RootModel)
     return issubclass(origin, msgspec.Struct) or hasattr(origin, "__dataclass_fields__")
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """True when calling the function, or what it wraps, gives an awaitable."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def _said(signature: inspect.Signature) -> dict[str, Any]:

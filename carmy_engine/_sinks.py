@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections import deque
 from collections.abc import Sequence
 
@@ -48,7 +50,23 @@ class Sinks:
         """Pass a record to every sink."""
         for sink in self._sinks:
             try:
-                call_foreign(sink.record, record)
+                answer: object = call_foreign(sink.record, record)
+                if answer is not None:
+                    _refuse_answer(answer)
             except (AgentError, Fault) as error:  # a committed effect must still be answered
                 self.failures += 1
                 log_fault(f"the sink {type(sink).__name__}, given the record of {record.execution_id},", error)
+
+
+def _refuse_answer(answer: object) -> None:
+    """A sink that has to be awaited has taken nothing.
+
+    Raises:
+        Fault: It is one.
+    """
+    if inspect.isawaitable(answer):
+        if isinstance(answer, types.CoroutineType):
+            answer.close()
+        raise Fault(
+            TypeError(f"record returned a {type(answer).__name__}, which nothing awaits; it must be a plain function")
+        )

@@ -17,6 +17,7 @@ import msgspec
 from . import abc
 from ._arguments import arguments_parser
 from ._compiled import CompiledTool
+from ._host_objects import is_async
 from ._json_schema import Failure, SchemaFault, Validator
 from ._model.spec import ToolSpec
 from ._near import shortened
@@ -39,7 +40,7 @@ from ._schema.plain_values import jsonable
 from ._schema.type_guards import is_dict
 from ._schema.type_names import noun_of_type, one_of
 from ._schema.work import Work
-from ._signature import Argument, SignaturePlan, is_async, is_object_type
+from ._signature import Argument, SignaturePlan, is_object_type
 from .codec import containers_in, decode
 from .errors import AgentError, DeclarationError
 

@@ -87,23 +87,31 @@ class Tool(Protocol):
         ...
 
 
-@runtime_checkable
 class Policy(Protocol):
-    """Decides, before anything else, whether a caller may call a tool."""
+    """Decides, before anything else, whether a caller may call a tool.
 
-    def check(self, context: AgentContext, spec: ToolSpec) -> None:
-        """Return to allow, raise `AgentError` to refuse. Must not block; also runs on replays."""
-        ...
+    Its methods may be sync or async. A sync one must not block; an async one may take `_policy.POLICY_SECONDS`. Besides `check`, a
+    policy may have:
 
-    def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """Whether the caller sees the tool in its catalog. Must not spend any budget."""
+    - ``check_arguments(context, spec, arguments)``, like `check`, asked once the arguments are known to fit the schema. `arguments` is a
+      read-only mapping of the names in the input schema to JSON values, defaults included.
+    - ``is_listed(context, spec) -> bool``. False hides the tool from a caller: it is not listed, and a call to it is answered as
+      one to an unknown tool. It must not spend any budget.
+    - ``counts_calls = True``, if `check` spends a budget. `check` is then asked about calls only, and hides no tool.
+    """
+
+    def check(self, context: AgentContext, spec: ToolSpec, /) -> Awaitable[None] | None:
+        """Return None to allow, raise `AgentError` to refuse. Also runs on replays.
+
+        It is asked about every tool when tools are listed, too: what it refuses is not listed.
+        """
         ...
 
 
 class Confirm(Protocol):
     """Asks a person whether one call may go on that needs a confirmation. Bound to an executor by `BoundEngine.bind`."""
 
-    def __call__(self, spec: ToolSpec, arguments: bytes, /) -> Awaitable[bool]:
+    def __call__(self, spec: ToolSpec, arguments: bytes, /) -> Awaitable[bool] | bool:
         """Return True for a yes, which counts for this call alone; anything else is ``CONFIRMATION_REQUIRED``.
 
         Asked last: everything else that could refuse the call has let it pass. It holds nothing while it waits, neither a

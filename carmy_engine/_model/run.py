@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+from .frozen import NOTHING
 
 
 class RunContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +28,6 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     node_path: str | None = None
     attempt: int | None = None
-    metadata: Mapping[str, Any] = _NOTHING
+    metadata: Mapping[str, Any] = NOTHING
     caller_id: str | None = None
-    services: Mapping[Any, Any] = _NOTHING
+    services: Mapping[Any, Any] = NOTHING

@@ -308,18 +308,15 @@ class AnonymousMayRead:
     """Callers that came over a network and that nobody has identified may only read."""
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
-        """Refuse the others with ``FORBIDDEN``."""
-        if not self.is_listed(context, spec):
-            raise AgentError(
-                "FORBIDDEN",
-                f"anonymous callers may not use {spec.name}",
-                ErrorCategory.PERMISSION,
-                suggested_action="Start the server with WORKSPACE_TOKEN and send it as a bearer token.",
-            )
-
-    def is_listed(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """Who starts the engine, in a program or as a child process, has the rights of the process already."""
-        return spec.effect.is_safe or context.principal is not None or context.transport in ("in_process", "stdio")
+        """Refuse the others with ``FORBIDDEN``. Starting the engine, in a program or as a child process, takes its rights already."""
+        if spec.effect.is_safe or context.principal is not None or context.transport in ("in_process", "stdio"):
+            return
+        raise AgentError(
+            "FORBIDDEN",
+            f"anonymous callers may not use {spec.name}",
+            ErrorCategory.PERMISSION,
+            suggested_action="Start the server with WORKSPACE_TOKEN and send it as a bearer token.",
+        )
 
 
 def make_app(ws: Workspace, token: str | None = None) -> App:

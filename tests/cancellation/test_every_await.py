@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine import AgentContext, Cause, ExecutionRequest
+from carmy_engine import Cause, ExecutionRequest
 from carmy_engine._model.reservation import ReservationState
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
@@ -151,7 +151,7 @@ async def settled(b: Bench, name: str, living: int) -> str:
     while b.engine.statistics().stuck_threads or await b.state("r") == "running":
         await trio.lowlevel.checkpoint()  # a thread that was left ends a moment later
     assert b.running == 0
-    turn = b.engine._pipeline.registry.find(name, None, AgentContext()).turn
+    turn = b.engine._pipeline.registry._tools[name].turn
     if turn is not None:
         assert turn.waiting == 0
         assert turn.take_at_once()

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from carmy_engine import AgentError, ExecutionRequest, tool
+from carmy_engine import AgentError, ExecutionRequest, ToolSpec, tool
 from carmy_engine._declare import compile_tool
 from carmy_engine._engine import Engine, open_engine
 from carmy_engine._model.reservation import Identity, Reservation
@@ -144,15 +144,12 @@ def told(result: Any) -> Any:
 
 
 class Refuse:
-    """A policy that refuses with a code, and counts how often it was asked."""
+    """A policy that refuses with a code, and keeps which tools it was asked about."""
 
     def __init__(self, code: str = "NO") -> None:
         self.code = code
-        self.asked = 0
+        self.asked: list[str] = []
 
-    def check(self, context: object, spec: object) -> None:
-        self.asked += 1
+    def check(self, context: object, spec: ToolSpec) -> None:
+        self.asked.append(spec.name)
         raise AgentError(self.code, "no", "permission")
-
-    def is_listed(self, context: object, spec: object) -> bool:
-        return True

@@ -7,7 +7,7 @@ import random
 import pytest
 import trio
 
-from carmy_engine import AgentContext, Settings
+from carmy_engine import Settings
 from carmy_engine._model.reservation import ReservationState
 from tests.engine.kit import bench, request
 
@@ -60,7 +60,7 @@ async def test_calls_dropped_at_random(seed, autojump_clock, caplog):
         assert len(b.sink) == CALLS
         assert len({record.execution_id for record in b.sink}) == CALLS
         for name in ("serial_write", "serial_read"):
-            turn = b.engine._pipeline.registry.find(name, None, AgentContext()).turn
+            turn = b.engine._pipeline.registry._tools[name].turn
             assert turn is not None
             assert turn.waiting == 0
             assert turn.take_at_once()

@@ -14,7 +14,7 @@ import trio.lowlevel
 from carmy_engine import AgentError, Settings
 from carmy_engine._error_boundary import await_foreign
 from carmy_engine.stores.memory import MemoryStore
-from tests.boundary.escapes import ESCAPES, RARE_ESCAPES, foreign, made
+from tests.boundary.escapes import ESCAPES, RARE_ESCAPES, SECRET, foreign, made
 from tests.engine.kit import Bench, bench, code, read, told, write
 
 ALL = [*ESCAPES, *RARE_ESCAPES]
@@ -378,3 +378,48 @@ async def test_the_partial_application_of_a_sink_is_called():
     async with bench(sinks=[Partial()]) as b:
         await b.code("read")
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("how", ["alone", "cause", "context", "group", "handled", "thread"])
+async def test_a_validation_error_is_logged_without_its_input(how, caplog):
+    """What a tool lets out of pydantic is in the log with its places and reasons, not with the values; in process it is whole."""
+
+    class Order(pydantic.BaseModel):
+        count: int
+
+    def fail() -> None:
+        try:
+            Order.model_validate({"count": SECRET})
+        except pydantic.ValidationError as error:
+            if how == "cause":
+                raise RuntimeError("no order") from error
+            if how == "context":
+                raise RuntimeError("no order")  # noqa: B904 - on purpose
+            if how == "group":
+                raise ExceptionGroup("orders", [error, LookupError()]) from error
+            if how != "handled":
+                raise
+        else:
+            raise AssertionError
+        raise RuntimeError("no order")
+
+    @read
+    async def probed() -> None:
+        fail()
+
+    @read
+    def threaded() -> None:
+        fail()
+
+    async with bench(probed, threaded) as b:
+        result = await b.call("threaded" if how == "thread" else "probed")
+    assert code(result) == "TOOL_PANIC"
+    assert "hunter2" not in caplog.text
+    if how == "handled":
+        return
+    assert "Input should be a valid integer" in caplog.text
+    kept = result.exception
+    found = kept.exceptions[0] if how == "group" else kept.__cause__ if how == "cause" else kept.__context__
+    whole = kept if how in ("alone", "thread") else found
+    assert isinstance(whole, pydantic.ValidationError)
+    assert "hunter2" in str(whole)

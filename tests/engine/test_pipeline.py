@@ -20,7 +20,7 @@ async def test_an_unknown_tool_beats_every_policy():
     policy = Refuse()
     async with bench(policies=[policy]) as b:
         assert await b.code("nobody", request_id="") == "TOOL_NOT_FOUND"
-    assert policy.asked == 0
+    assert "nobody" not in policy.asked
 
 
 async def test_a_subset_beats_every_policy():
@@ -28,16 +28,17 @@ async def test_a_subset_beats_every_policy():
     policy = Refuse()
     async with bench(policies=[policy]) as b:
         assert await b.on(b.engine.subset("echo")).code("write") == "TOOL_NOT_PERMITTED"
-    assert policy.asked == 0
+    assert policy.asked == []
 
 
-async def test_the_confirmation_policy_is_first():
-    """A missing confirmation is told before any other policy is asked, so it spends no budget."""
-    policy = Refuse()
-    async with bench(policies=[policy]) as b:
-        assert await b.code("destructive") == "CONFIRMATION_REQUIRED"
-        assert policy.asked == 0
-        assert await b.on(b.engine.bind(permissions={"confirm:destructive"})).code("destructive") == "NO"
+async def test_the_confirmation_policy_is_last():
+    """A missing confirmation is told after every other policy and the arguments: who may not call learns nothing of it."""
+    async with bench(policies=[Refuse()]) as b:
+        for permissions in ((), {"confirm:destructive"}):
+            assert await b.of(permissions=permissions).code("destructive", {"tag": 1}) == "NO"
+    async with bench() as b:
+        assert await b.code("destructive", {"tag": 1}) == "INVALID_ARGUMENTS"
+        assert await b.code("destructive", {"tag": "t"}) == "CONFIRMATION_REQUIRED"
 
 
 @pytest.mark.parametrize(

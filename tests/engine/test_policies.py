@@ -107,9 +107,9 @@ async def test_rate_limit_windows(mock_clock):
 
 async def test_rate_limit_beats_arguments_and_not_the_lookup(mock_clock):
     """A limited caller is told so before its arguments are looked at, but an unknown tool is told first and costs nothing."""
-    async with bench(policies=[RateLimit(1, 10)]) as b:
+    async with bench(policies=[RateLimit(2, 10)]) as b:
         assert await b.code("nobody") == "TOOL_NOT_FOUND"
-        assert await b.code("destructive") == "CONFIRMATION_REQUIRED"
+        assert await b.code("destructive", {"tag": "t"}) == "CONFIRMATION_REQUIRED"
         assert await b.code("echo", {"x": 1}) == "INVALID_ARGUMENTS"
         assert await b.code("echo", {"x": 1}) == "RATE_LIMITED"
 
@@ -148,4 +148,4 @@ async def test_policies_are_asked_in_order():
     first, second = Refuse("FIRST"), Refuse("SECOND")
     async with bench(policies=[first, second]) as b:
         assert await b.code("read") == "FIRST"
-    assert (first.asked, second.asked) == (1, 0)
+    assert (first.asked, second.asked) == (["read"], [])

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from carmy_engine import AgentContext, AgentError, tool
+from carmy_engine import AgentError, tool
 from carmy_engine._turns import Turn
 from tests.engine.kit import bench, code, told
 
@@ -209,7 +209,7 @@ async def test_a_bad_call_takes_no_turn():
         await b.arrived(gate)
         for _ in range(5):
             assert await b.code("serial_write", {"x": 1}) == "INVALID_ARGUMENTS"
-        turn = b.engine._pipeline.registry.find("serial_write", None, AgentContext()).turn
+        turn = b.engine._pipeline.registry._tools["serial_write"].turn
         assert turn is not None
         assert turn.waiting == 0
         await b.open(gate)
