@@ -95,8 +95,7 @@ class BoundEngine(LocalCalls):
     async def catalog(self) -> Catalog:
         """The tools that this caller may use: what is listed and what can be called follow one rule.
 
-        Raises:
-            AgentError: ``INTERNAL_ERROR``, when a policy fails.
+        A tool about which a policy fails is left out; the log has the failure.
         """
         pipeline = self._opened()
         registry = pipeline.registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import types
@@ -101,15 +100,23 @@ def check_context(context: object, owner: str) -> None:
 
 def check_state(value: object, owner: str) -> None:
     """Refuse what makes or opens a state instead of being one."""
-    if isinstance(value, contextlib.AbstractContextManager | contextlib.AbstractAsyncContextManager) and (
-        type(value).__module__ == "contextlib"
-    ):
+    kind = type(value)
+    if kind.__module__ == "contextlib" and (hasattr(kind, "__exit__") or hasattr(kind, "__aexit__")):
         _refuse(value, "a state", owner, "the value that entering the context manager gives: enter it, and give that")
+    if kind is types.CoroutineType:
+        close_coroutine(value)
+        _refuse(value, "a state", owner, "the value that awaiting it gives")
+    if kind in _MAKERS or issubclass(kind, type):
+        _refuse(value, "a state", owner, "the value itself, or as_type= if this is it")
+
+
+_MAKERS = (types.FunctionType, types.MethodType, types.GeneratorType, types.AsyncGeneratorType)
+
+
+def close_coroutine(value: object) -> None:
+    """Close what is a coroutine that nothing will await, so that Python does not warn of it."""
     if isinstance(value, types.CoroutineType):
         value.close()
-        _refuse(value, "a state", owner, "the value that awaiting it gives")
-    if isinstance(value, types.FunctionType | types.MethodType | types.GeneratorType | types.AsyncGeneratorType | type):
-        _refuse(value, "a state", owner, "the value itself, or as_type= if this is it")
 
 
 def _check_methods(value: object, what: str, owner: str, needs: str, methods: dict[str, int]) -> None:

@@ -90,7 +90,6 @@ class LocalCalls:
 
         Raises:
             DeclarationError: There is no such format; or a policy has to wait for its answer, which this cannot.
-            AgentError: ``INTERNAL_ERROR``, when a policy fails.
             ClosedError: The engine's block has ended.
         """
         registry = self._opened().registry

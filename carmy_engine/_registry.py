@@ -79,22 +79,25 @@ class Registry:
         return len(self._tools)
 
     async def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
-        """The names that a caller may use, sorted: what is listed and what can be called follow one rule.
-
-        Raises:
-            AgentError: ``INTERNAL_ERROR``, when a policy fails.
-        """
+        """The names that a caller may use, sorted: what is listed and what can be called follow one rule."""
         names = sorted(self._tools if only is None else only)
         return tuple(await self._listed(names, context) if self.policies else names)
 
     async def _listed(self, names: Iterable[str], context: AgentContext) -> list[str]:
-        try:
-            return [name for name in names if await self.policies.lists(context, self._tools[name].spec)]
-        except Fault as fault:
-            error_id = log_fault("asking the policies which tools to list", fault)
-            raise AgentError.standard(
-                "INTERNAL_ERROR", "the tools cannot be listed", details={"error_id": error_id}
-            ) from fault.origin
+        """Those that the policies list. Where one fails, the tool is left out: a call to it would fail, too."""
+        listed: list[str] = []
+        faults: dict[str, Fault] = {}
+        for name in names:
+            try:
+                if await self.policies.lists(context, self._tools[name].spec):
+                    listed.append(name)
+            except Fault as fault:
+                faults[name] = fault
+        if faults:
+            first, *others = faults
+            more = f" and {len(others)} more" if others else ""
+            log_fault(f"asking the policies whether to list {first}{more}", faults[first])
+        return listed
 
     @property
     def all_names(self) -> frozenset[str]:
@@ -135,11 +138,7 @@ class Registry:
         return found
 
     async def unknown(self, name: str, only: frozenset[str] | None, context: AgentContext) -> AgentError:
-        """``TOOL_NOT_FOUND``, suggesting near names. What is not listed for the caller is not suggested either.
-
-        Raises:
-            AgentError: ``INTERNAL_ERROR``, when a policy fails.
-        """
+        """``TOOL_NOT_FOUND``, suggesting near names. What is not listed for the caller is not suggested either."""
         near = nearby(name, self._tools if only is None else [tool for tool in self._tools if tool in only])
         return unknown_tool(name, await self._listed(near, context) if self.policies else near)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import types
 from collections import deque
 from collections.abc import Sequence
 
 from ._error_boundary import Fault, call_foreign, log_fault
+from ._host_objects import close_coroutine
 from ._model.record import ExecutionRecord
 from .abc import Sink
 from .errors import AgentError
@@ -65,8 +65,6 @@ def _refuse_answer(answer: object) -> None:
         Fault: It is one.
     """
     if inspect.isawaitable(answer):
-        if isinstance(answer, types.CoroutineType):
-            answer.close()
-        raise Fault(
-            TypeError(f"record returned a {type(answer).__name__}, which nothing awaits; it must be a plain function")
-        )
+        name = type(answer).__name__  # pyright: ignore[reportUnknownArgumentType]  # a class of which nothing is known
+        close_coroutine(answer)
+        raise Fault(TypeError(f"record returned a {name}, which nothing awaits; it must be a plain function"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
@@ -77,13 +77,9 @@ def _without_input(error: BaseException | None) -> BaseException | None:
 
 
 def _hidden(error: ValidationError) -> ValidationError:
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [
-        InitErrorDetails(
-            type=PydanticCustomError(problem["type"], "{text}", {"text": problem["msg"]}),
-            loc=problem["loc"],
-            input=None,
-        )
-        for problem in problems
-    ]
+    lines: list[InitErrorDetails] = []
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        code: Any = problem["type"]  # of any author's error
+        kind = PydanticCustomError(code, "{text}", {"text": problem["msg"]})
+        lines.append(InitErrorDetails(type=kind, loc=problem["loc"], input=None))
     return ValidationError.from_exception_data(error.title, lines, hide_input=True)

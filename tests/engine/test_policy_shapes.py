@@ -164,11 +164,10 @@ async def test_an_answer_that_is_none_allows_nothing(colour, method, answer, cap
 
 @pytest.mark.parametrize("answer", [None, 1, "yes"], ids=repr)
 async def test_is_listed_returns_a_bool(answer, caplog):
-    """Anything else is a fault of the policy: neither call nor catalog."""
+    """Anything else is a fault of the policy: the tool can be neither called nor seen."""
     async with bench(policies=[policy(is_listed=lambda *_: answer)]) as b:
         assert await b.code("write", {"tag": "t"}) == "TOOL_PANIC"
-        with pytest.raises(AgentError, match="INTERNAL_ERROR"):
-            await b.engine.catalog()
+        assert await listed(b) == set()
     assert "it returns a bool" in caplog.text
 
 
@@ -205,10 +204,8 @@ async def test_a_policy_ends_nothing(colour, method, name, caplog):
         if method == "check_arguments":
             assert "write" in await listed(b)
             return
-        with pytest.raises(AgentError) as caught:
-            await b.engine.catalog()
-        assert caught.value.code == "INTERNAL_ERROR"
-        assert (caught.value.details or {})["error_id"] in caplog.text
+        assert await listed(b) == set()
+        assert "whether to list" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -316,3 +313,19 @@ async def test_a_permission_decides_listing_and_calling():
         some = b.of(permissions={"tool:echo"})
         assert [spec.name for spec in (await some.executor.catalog()).tools] == ["echo"]
         assert await some.code("read") == "FORBIDDEN"
+
+
+async def test_a_failing_policy_hides_only_its_tool(caplog):
+    """The others are listed, and one entry of the log says for how many tools it failed."""
+
+    def check(context: AgentContext, spec: ToolSpec) -> None:
+        if spec.name in ("read", "write", "echo"):
+            raise SystemExit
+
+    async with bench() as b:
+        everything = await listed(b)
+    async with bench(policies=[policy(check=check)]) as b:
+        assert await listed(b) == everything - {"read", "write", "echo"}
+    assert [record.getMessage().partition("error_id")[0] for record in caplog.records] == [
+        "asking the policies whether to list echo and 2 more failed ("
+    ]
