@@ -7,6 +7,7 @@ import threading
 import pytest
 import trio
 
+from carmy_engine._logging import BURST_LINES
 from carmy_engine.errors import AgentError
 from carmy_http import _health
 from tests.boundary.escapes import ESCAPES, SECRET, made
@@ -116,3 +117,16 @@ async def test_probes_may_use_any_host(path: str, host: str) -> None:
         assert (await server.get(path, {"host": host})).status == 200
         assert (await server.get(path, {"host": host, "origin": "https://evil.example"})).status == 403
         assert (await server.get(f"http://10.1.2.3{path}", {"host": host})).status == 200
+
+
+async def test_a_check_that_fails_is_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    """Anyone may ask for readiness, so each failing check writes a few tracebacks a minute, however often it is asked for."""
+
+    def crashes() -> bool:
+        raise RuntimeError("no disk")
+
+    async with serving(echo, ready_checks={"one": crashes, "two": crashes}) as server, server.client() as client:
+        for _ in range(3 * BURST_LINES):
+            assert (await client.request("GET", "/ready")).status == 503
+    for name in ("one", "two"):
+        assert caplog.messages.count(f"the readiness check '{name}' failed") == BURST_LINES

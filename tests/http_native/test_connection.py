@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 from typing import cast
 
 import trio
 
+from carmy_engine.transport import RateLimitedLogger
 from carmy_http._endpoints import Endpoints
 from carmy_http._native import NativeConnection
 from carmy_http._native_around import Surroundings
@@ -21,7 +23,7 @@ def connected() -> tuple[NativeConnection, socket.socket]:
     connection = NativeConnection(
         trio.SocketStream(trio.socket.from_stdlib_socket(ours)),
         cast("Endpoints", None),
-        Keeper(),
+        Keeper(RateLimitedLogger(logging.getLogger("carmy.http"))),
         cast("Surroundings", None),
         header_seconds=7.0,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from carmy_engine.transport import RateLimitedLogger
 from carmy_http._native_keeper import PAUSE_SECONDS, Keeper
 
 
@@ -45,7 +47,7 @@ class Connection:
 
 
 async def kept(nursery: trio.Nursery, count: int) -> tuple[Keeper, list[Connection]]:
-    keeper = Keeper()
+    keeper = Keeper(RateLimitedLogger(logging.getLogger("carmy.http")))
     await nursery.start(keeper.run)
     connections = [Connection(keeper) for _ in range(count)]
     for connection in connections:

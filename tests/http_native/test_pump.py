@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from carmy_engine.transport import RateLimitedLogger
 from carmy_http import _native_pump
 from carmy_http._native_pump import MAX_AT_ONCE, Pump
 from tests.boundary.escapes import ESCAPES, made
@@ -56,7 +58,7 @@ class Connection:
 
 @asynccontextmanager
 async def pumping(count: int, answer: Callable[[Connection], Awaitable[None]]) -> AsyncIterator[list[Connection]]:
-    pump = Pump()
+    pump = Pump(RateLimitedLogger(logging.getLogger("carmy.http")))
     connections = [Connection(pump, answer) for _ in range(count)]
     try:
         with trio.fail_after(LIMIT):

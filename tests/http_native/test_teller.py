@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from carmy_engine import AgentContext, tool
 from carmy_engine._events import ExecutionEvent, ExecutionStarted, ToolProgress
 from carmy_engine._execution import Caller, Execution
+from carmy_engine.transport import RateLimitedLogger
 from carmy_http import _sse
 from carmy_http._native_teller import MAX_AT_ONCE, Outlet, Teller
 from carmy_http._sse import EventResponse
@@ -68,7 +70,7 @@ class Client:
 
 @asynccontextmanager
 async def telling(count: int = 1) -> AsyncIterator[tuple[Teller, list[Client]]]:
-    teller = Teller()
+    teller = Teller(RateLimitedLogger(logging.getLogger("carmy.http")))
     clients = [Client(teller) for _ in range(count)]
     try:
         async with trio.open_nursery() as nursery:
@@ -282,7 +284,7 @@ class Counted(Outlet):
 
 async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
-    teller = Teller()
+    teller = Teller(RateLimitedLogger(logging.getLogger("carmy.http")))
     await nursery.start(teller.run)
     told: list[str] = []
     for _ in range(1000):

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from carmy_engine import BoundEngine, Engine
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
-from carmy_engine.transport import raise_own
+from carmy_engine.transport import RateLimitedLogger, raise_own
 
 from . import _discovery, _execute, _executions, _health
 from ._body import read_body
-from ._errors import Refusal, error_response, fault_response
+from ._errors import Refusal, error_response, fault_response, log
 from ._guard import SECURITY_HEADERS, Guard
 from ._message import NO_STORE, Answer, Disconnected, Headers, PlainCall, Request, RequestHead, Response
 from ._mounted import NO_MOUNTS, AsgiApplication, MountedResponse
@@ -78,7 +78,7 @@ async def _health_of(app: Endpoints) -> Answer:
 
 
 async def _ready_of(app: Endpoints) -> Answer:
-    return await _health.ready(app.engine)
+    return await _health.ready(app.engine, app.log)
 
 
 CALL = Route({"POST": _call})
@@ -118,6 +118,7 @@ class Endpoints:
         name: The server's name in the discovery document.
         body_seconds: For a whole request body.
         mounts: Other applications, by their path.
+        log: For what strangers can cause.
     """
 
     engine: Engine
@@ -133,6 +134,7 @@ class Endpoints:
         self._only_mounts = only_mounts
         self.engine = engine
         self.name = settings.name
+        self.log = RateLimitedLogger(log)
         self.body_seconds = settings.http.body_timeout_secs
         self._guard = Guard(engine)
         self._always: Headers = SECURITY_HEADERS if settings.http.security_headers else ()

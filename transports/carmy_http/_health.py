@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -11,12 +10,10 @@ import trio
 
 from carmy_engine import Engine, ErrorInfo
 from carmy_engine.errors import AgentError
-from carmy_engine.transport import contain
+from carmy_engine.transport import RateLimitedLogger, contain
 
 from ._errors import retry_after
 from ._message import JSON_TYPE, NO_STORE, Response
-
-log = logging.getLogger("carmy.http")
 
 READY_SECONDS = 5.0
 """For each check. Probes are usually given about ten seconds in all."""
@@ -43,7 +40,7 @@ async def health() -> Response:
     return Response(200, (JSON_TYPE, NO_STORE), _OK)
 
 
-async def ready(engine: Engine) -> Response:
+async def ready(engine: Engine, log: RateLimitedLogger) -> Response:
     """Answer ``GET /ready``: 200 when every check passes and no shutdown has begun, otherwise 503 naming what failed."""
     checks: dict[str, _Check] = {}
     if engine.stopping.is_set():
@@ -52,7 +49,7 @@ async def ready(engine: Engine) -> Response:
         outcomes = dict[str, _Check]()
         async with trio.open_nursery() as nursery:
             for name, check in engine.ready_checks.items():
-                nursery.start_soon(_run, name, check, outcomes)
+                nursery.start_soon(_run, name, check, outcomes, log)
         checks = {name: outcomes[name] for name in engine.ready_checks}
     is_ready = all(check.ok for check in checks.values())
     waits = [header for check in checks.values() if check.error is not None for header in retry_after(check.error)]
@@ -64,7 +61,9 @@ def _failed(error: AgentError) -> _Check:
     return _Check(False, error.info)
 
 
-async def _run(name: str, check: Callable[[], Awaitable[object] | object], outcomes: dict[str, _Check]) -> None:
+async def _run(
+    name: str, check: Callable[[], Awaitable[object] | object], outcomes: dict[str, _Check], log: RateLimitedLogger
+) -> None:
     outcomes[name] = _failed(
         AgentError.standard("READY_TIMEOUT", f"the check did not finish within {READY_SECONDS:g} seconds")
     )
@@ -75,7 +74,8 @@ async def _run(name: str, check: Callable[[], Awaitable[object] | object], outco
             outcomes[name] = _failed(error)
         except BaseException as error:  # noqa: BLE001 - see below
             # The host's own code: whatever goes wrong in it is what the check is there to find out.
-            contain(error, log, "the readiness check %r failed", name)
+            # One limit for each check: the text is the kind.
+            contain(error, log, f"the readiness check {name!r} failed")
             outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check failed; the log says why"))
         else:
             if passed is False:

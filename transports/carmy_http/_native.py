@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import logging
 import math
 import socket
 
@@ -34,8 +33,6 @@ from ._native_socket import READ_BYTES, has_come, linger, send_all
 from ._native_teller import Outlet
 from ._render import whole
 from ._sse import EventResponse
-
-log = logging.getLogger("carmy.http")
 
 QUICK_SECONDS = 0.005
 """A call that is over by then, or before the keeper has been there twice, needs nobody to notice that its client has gone."""
@@ -133,7 +130,7 @@ class NativeConnection:
         except OSError:
             pass  # the client reset the connection
         except BaseException as error:  # noqa: BLE001 - the boundary of one connection
-            contain(error, log, "a connection failed")
+            contain(error, self._around.log, "a connection failed")
         finally:
             self._keeper.discard(self)
             self._close()
@@ -288,7 +285,7 @@ class NativeConnection:
                 continue
 
     async def _send(self, data: bytes) -> bool:
-        return await send_all(self._socket, data)
+        return await send_all(self._socket, data, self._around.log)
 
     async def _send_piece(self, data: bytes) -> None:
         if not await self._send(data):
@@ -324,7 +321,7 @@ class NativeConnection:
                         self._take_news()
         except BaseException as error:  # noqa: BLE001 - the boundary of one connection: others have the same nursery
             self._gone()
-            contain(error, log, "a connection failed")
+            contain(error, self._around.log, "a connection failed")
 
     def _take_news(self) -> None:
         try:
@@ -337,7 +334,9 @@ class NativeConnection:
         if not data:
             self._leave()
         elif len(self._buffer) > _limits.MAX_PIPELINED_BYTES:
-            log.warning("closing a connection: more than %d bytes behind a request", _limits.MAX_PIPELINED_BYTES)
+            self._around.log.warning(
+                "closing a connection: more than %d bytes behind a request", _limits.MAX_PIPELINED_BYTES
+            )
             self._leave()
 
     def _leave(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from carmy_engine.transport import RateLimitedLogger
+
 from ._native_head import Head
 from ._native_teller import Teller
 
@@ -13,9 +15,11 @@ class Surroundings(Protocol):
 
     Attributes:
         teller: Tells what happens to those who follow a call.
+        log: For connections, limited in rate.
     """
 
     teller: Teller
+    log: RateLimitedLogger
 
     def read(self, raw: bytes) -> Head:
         """Read a complete head, blank line included.

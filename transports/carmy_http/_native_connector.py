@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from carmy_engine import Engine
-from carmy_engine.transport import raise_single
+from carmy_engine.transport import RateLimitedLogger, raise_single
 
 from ._endpoints import Endpoints
 from ._native import NativeConnection
@@ -19,6 +20,8 @@ from ._native_keeper import Keeper
 from ._native_parked import ParkedConnection
 from ._native_pump import Pump
 from ._native_teller import Teller
+
+log = logging.getLogger("carmy.http")
 
 MAX_KNOWN_HEADS = 1024
 """Heads whose reading is remembered: of some dozens of clients, with bodies of some dozens of lengths."""
@@ -36,13 +39,15 @@ class NativeConnector:
 
     Attributes:
         teller: See `Surroundings`.
+        log: See `Surroundings`.
     """
 
     def __init__(self, engine: Engine, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
-        self.teller = Teller()
-        self._keeper = Keeper()
-        self._pump: Pump | None = Pump() if sys.platform == "linux" else None
+        self.log = RateLimitedLogger(log)
+        self.teller = Teller(self.log)
+        self._keeper = Keeper(self.log)
+        self._pump: Pump | None = Pump(self.log) if sys.platform == "linux" else None
         self.is_draining = engine.stopping.is_set
         self._max = engine.settings.http.max_connections
         self._header_seconds = engine.settings.http.header_timeout_secs

@@ -7,16 +7,13 @@ are left in peace until the first of them is due, so that thousands that wait co
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
 
-from carmy_engine.transport import contain
-
-log = logging.getLogger("carmy.http")
+from carmy_engine.transport import RateLimitedLogger, contain
 
 PAUSE_SECONDS = 0.02
 """Between two rounds. Bounds what they cost however busy the server is. What is due is noticed at most two pauses late."""
@@ -45,9 +42,14 @@ class Kept(Protocol):
 
 
 class Keeper:
-    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after."""
+    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after.
 
-    def __init__(self) -> None:
+    Args:
+        log: For connections that fail.
+    """
+
+    def __init__(self, log: RateLimitedLogger) -> None:
+        self._log = log
         self._kept: set[Kept] = set()
         self._moving: set[Kept] = set()
         """Those that are not still."""
@@ -107,13 +109,12 @@ class Keeper:
             kept.still = True
             self._moving.discard(kept)
             if kept.seen_at + kept.limit <= now:
-                _attend(kept)
+                self._attend(kept)
             self._due = min(self._due, kept.seen_at + kept.limit)
 
-
-def _attend(kept: Kept) -> None:
-    try:
-        kept.attend()
-    except BaseException as error:  # noqa: BLE001 - the boundary round a connection: the keeper looks after all the others
-        kept.limit = math.inf
-        contain(error, log, "a connection failed")
+    def _attend(self, kept: Kept) -> None:
+        try:
+            kept.attend()
+        except BaseException as error:  # noqa: BLE001 - the boundary round a connection: the keeper looks after all the others
+            kept.limit = math.inf
+            contain(error, self._log, "a connection failed")

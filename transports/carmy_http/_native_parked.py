@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Coroutine
 from typing import Any
@@ -19,8 +18,6 @@ from ._native_keeper import Keeper
 from ._native_pump import Pump
 from ._native_request import NativeRequest
 from ._native_socket import READ_BYTES, send_now, send_rest
-
-log = logging.getLogger("carmy.http")
 
 _CR = 0x0D
 
@@ -68,7 +65,7 @@ class ParkedConnection(NativeConnection):
         """Send the rest of an answer. False when the client has gone."""
         self._unsent = None
         self._pump.release(self._socket.fileno())
-        if not await send_rest(self._socket, data, sent):
+        if not await send_rest(self._socket, data, sent, self._around.log):
             return False
         self._answer_ends()
         return True
@@ -129,7 +126,7 @@ class ParkedConnection(NativeConnection):
             self._ended = False  # its own task has been cancelled, and closed the socket
         except BaseException as error:  # noqa: BLE001 - the boundary of one connection
             self._ended = False
-            contain(error, log, "a connection failed")
+            contain(error, self._around.log, "a connection failed")
         finally:
             self._pumped = False
             self._pumped_scope = None

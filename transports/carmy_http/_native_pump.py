@@ -10,7 +10,6 @@ a call that has to wait, or when it has taken long; the next one goes on with th
 from __future__ import annotations
 
 import contextvars
-import logging
 import select
 import time
 import types
@@ -20,9 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from carmy_engine.transport import contain
-
-log = logging.getLogger("carmy.http")
+from carmy_engine.transport import RateLimitedLogger, contain
 
 MAX_AT_ONCE = 64
 """Connections that are served before other tasks have their turn."""
@@ -64,9 +61,14 @@ class Waiting(NamedTuple):
 
 
 class Pump:
-    """Serves the parked connections. Wherever there is no epoll there is none."""
+    """Serves the parked connections. Wherever there is no epoll there is none.
 
-    def __init__(self) -> None:
+    Args:
+        log: For connections that fail.
+    """
+
+    def __init__(self, log: RateLimitedLogger) -> None:
+        self._log = log
         self._poll = select.epoll()
         self._parked: dict[int, Parked] = {}
         self._nursery: trio.Nursery | None = None
@@ -121,7 +123,7 @@ class Pump:
             try:
                 await _go_on(waiting)
             except BaseException as error:  # noqa: BLE001 - the boundary round a connection: others have the same nursery
-                contain(error, log, "a connection failed")
+                contain(error, self._log, "a connection failed")
                 waiting.parked.fail()
 
     def _serve_round(self, scope: trio.CancelScope) -> Waiting | None:
@@ -132,7 +134,7 @@ class Pump:
                 self._ready.extend(self._poll.poll(0, MAX_AT_ONCE))
             while self._ready:
                 parked = self._parked.get(self._ready.popleft()[0])
-                if parked is not None and (waiting := _begin(parked)) is not None:
+                if parked is not None and (waiting := _begin(parked, self._log)) is not None:
                     parked.waits(scope)
                     return waiting
                 if time.perf_counter() >= end:
@@ -144,7 +146,7 @@ class Pump:
             self._held.clear()
 
 
-def _begin(parked: Parked) -> Waiting | None:
+def _begin(parked: Parked, log: RateLimitedLogger) -> Waiting | None:
     """Serve a connection up to where its call waits; None if there is no call, or it does not wait."""
     try:
         call = parked.ready()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 
 import trio
 
-from . import _limits
+from carmy_engine.transport import RateLimitedLogger
 
-log = logging.getLogger("carmy.http")
+from . import _limits
 
 READ_BYTES = 64 * 1024
 """At once."""
@@ -33,16 +32,16 @@ def has_come(sock: socket.socket) -> bool:
         return False
 
 
-async def send_all(sock: socket.socket, data: bytes) -> bool:
+async def send_all(sock: socket.socket, data: bytes, log: RateLimitedLogger) -> bool:
     """Send everything. False when the client has gone, or took nothing for `WRITE_SECONDS`.
 
     A checkpoint only if it has to wait. When cancelled, a part may have been sent.
     """
     sent = send_now(sock, data)
-    return sent == len(data) or await send_rest(sock, data, sent)
+    return sent == len(data) or await send_rest(sock, data, sent, log)
 
 
-async def send_rest(sock: socket.socket, data: bytes, sent: int) -> bool:
+async def send_rest(sock: socket.socket, data: bytes, sent: int, log: RateLimitedLogger) -> bool:
     """`send_all`, after `send_now` has returned `sent`."""
     if sent < 0:
         return False

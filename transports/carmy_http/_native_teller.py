@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import math
 import socket
 from collections import OrderedDict
@@ -16,12 +15,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from carmy_engine.transport import EventBuffer, contain
+from carmy_engine.transport import EventBuffer, RateLimitedLogger, contain
 
 from . import _sse
 from ._native_socket import send_all, send_now, send_rest
-
-log = logging.getLogger("carmy.http")
 
 MAX_AT_ONCE = 64
 """Clients that are told before other tasks have their turn."""
@@ -67,7 +64,7 @@ class Outlet(EventBuffer):
                 return None
             return b"".join([*iter(self._piece, b""), self._framed(b"")])
         except BaseException as error:  # noqa: BLE001 - the boundary of one call, see `_write`
-            contain(error, log, "a stream broke off")
+            contain(error, self._teller.log, "a stream broke off")
             return None
         finally:
             self.close()
@@ -113,7 +110,7 @@ class Outlet(EventBuffer):
             # The boundary of one call, here and below: one that cannot be told must not end all others. The head is out, so the
             # body just ends, without a proper end, which is how a client can tell.
             self._give_up()
-            contain(error, log, "a stream broke off")
+            contain(error, self._teller.log, "a stream broke off")
         else:
             self._teller.has_told(self)
 
@@ -123,14 +120,14 @@ class Outlet(EventBuffer):
         try:
             if self._sock.fileno() < 0:
                 raise trio.ClosedResourceError
-            done = await send_rest(self._sock, data, sent)
+            done = await send_rest(self._sock, data, sent, self._teller.log)
             while done and (data := self._piece()):
-                done = await send_all(self._sock, data)
+                done = await send_all(self._sock, data, self._teller.log)
         except trio.ClosedResourceError:
             pass  # the connection has ended
         except BaseException as error:  # noqa: BLE001 - as above
             done = False
-            contain(error, log, "a stream broke off")
+            contain(error, self._teller.log, "a stream broke off")
         finally:
             assert self._writing is not None
             self._writing.set()
@@ -149,9 +146,14 @@ class Outlet(EventBuffer):
 
 
 class Teller:
-    """Writes the events of outlets, and heartbeats where there are none."""
+    """Writes the events of outlets, and heartbeats where there are none.
 
-    def __init__(self) -> None:
+    Attributes:
+        log: For what a client does.
+    """
+
+    def __init__(self, log: RateLimitedLogger) -> None:
+        self.log = log
         self._news: dict[Outlet, None] = {}
         self._told: OrderedDict[Outlet, float] = OrderedDict()
         """When, on trio's clock; the earliest first."""

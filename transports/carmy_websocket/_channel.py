@@ -15,7 +15,7 @@ from carmy_wire.protocol import MAX_MESSAGE_BYTES
 
 from ._link import Link
 
-log = logging.getLogger("carmy.websocket")
+LOG = logging.getLogger("carmy.websocket")
 
 PING_SECONDS = 20.0
 """Between pings. Common proxies cut a silent connection after 30 to 100 seconds."""
@@ -59,12 +59,20 @@ class MessageChannel(trio.abc.Channel[bytes]):
         connection: Of the library.
         link: Below it.
         max_message_bytes: Of one message to us.
+        log: For a peer that is silent.
     """
 
-    def __init__(self, connection: WebSocketConnection, link: Link, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        connection: WebSocketConnection,
+        link: Link,
+        max_message_bytes: int,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG,
+    ) -> None:
         self._connection = connection
         self._link = link
         self._max_message_bytes = max_message_bytes
+        self._log = log
         self._messages: deque[bytes] = deque()
         self._bytes = 0
         self._given = 0
@@ -227,7 +235,7 @@ class MessageChannel(trio.abc.Channel[bytes]):
             if rest <= 0 and not self._is_blocked:
                 break
             await trio.sleep(rest if rest > 0 else PING_SECONDS)
-        log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
+        self._log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
         self.verdict = (GOING_AWAY, "no answer to pings")
         self._running.cancel()
 

@@ -191,7 +191,7 @@ class Connection:
                 receive_buffer_size=RECEIVE_BYTES,
             )
             connection = await request.accept(subprotocol=offer.subprotocol)
-            channel = MessageChannel(connection, link, MAX_MESSAGE_BYTES)
+            channel = MessageChannel(connection, link, MAX_MESSAGE_BYTES, self._log)
             background.start_soon(channel.run)
             ending = await serve_channel(
                 caller,
@@ -199,7 +199,7 @@ class Connection:
                 server=self._engine.name,
                 stopped=self._engine.stopped,
                 drain_seconds=self._engine.settings.drain_timeout_secs,
-                log=log,
+                log=self._log,
             )
             background.cancel_scope.cancel()
         if channel.verdict is not None:

@@ -69,7 +69,9 @@ class Outgoing:
         written: Set when `write_sheltered` has ended.
     """
 
-    def __init__(self, limit: int = MAX_OUTGOING_BYTES, *, log: logging.Logger = LOG) -> None:
+    def __init__(
+        self, limit: int = MAX_OUTGOING_BYTES, *, log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG
+    ) -> None:
         self._limit = limit
         self._log = log
         self._queue: deque[Message] = deque()

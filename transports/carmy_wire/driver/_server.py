@@ -76,7 +76,7 @@ async def serve_channel(
     stopped: trio.Event,
     drain_seconds: float,
     write_seconds: float = WRITE_SECONDS,
-    log: logging.Logger = LOG,
+    log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG,
 ) -> Ending:
     """Serve one connection until it ends. The channel stays open.
 
@@ -110,7 +110,7 @@ class _Server:
         stopped: trio.Event,
         drain_seconds: float,
         write_seconds: float,
-        log: logging.Logger,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
     ) -> None:
         self._engine = engine.bind(gone=Cause.DISCONNECT)
         self._channel = channel
