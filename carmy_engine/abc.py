@@ -79,11 +79,16 @@ class Tool(Protocol):
 
     @property
     def spec(self) -> ToolSpec:
-        """The declared properties. Read once, at start."""
+        """The declared properties. Read when the tool is added and when the application opens."""
         ...
 
     async def execute(self, ctx: AgentContext, input: Any) -> Any:  # noqa: A002 - the contract's name
-        """Run with the decoded arguments; return JSON-shaped data."""
+        """Run with the decoded arguments; return JSON-shaped data.
+
+        Args:
+            ctx: The context of this call.
+            input: A dict; a value of the model, dataclass, TypedDict or msgspec Struct that the parameter is annotated with.
+        """
         ...
 
 
