@@ -187,6 +187,8 @@ class IdempotencyStore(Protocol):
     A class whose `reserve` has inserted nothing, or takes it back by itself, whenever it is cancelled may set
     ``takes_back = True`` (likewise): a caller whose deadline has passed then need not wait until that is done.
 
+    A store that is full may drop completed entries whose `Reservation.repeatable` is true, and no others.
+
     A store that keeps audit records as well may have them in an attribute ``sink`` (a `Sink`), which the engine then uses.
 
     A store that can tell what is running or in doubt in it may have an

@@ -254,7 +254,7 @@ async def test_errors(noisy: Path) -> None:
         assert declared["_meta"]["carmy/error"]["code"] == "NO_STOCK"
         assert declared["_meta"]["carmy/error"]["details"] == {"left": 0}
         assert declared["_meta"]["carmy/status"] == "failed"
-        assert msgspec.json.decode(declared["content"][0]["text"]) == {"error": declared["_meta"]["carmy/error"]}
+        assert declared["content"] == [{"type": "text", "text": "the tool failed: there is none left"}]
         crashed = await ask(found, call(2, "fail", how="otherwise"))
         assert crashed["result"]["_meta"]["carmy/error"]["code"] == "TOOL_PANIC"
         assert b"hunter2" not in msgspec.json.encode(crashed)

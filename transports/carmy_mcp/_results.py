@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from carmy_engine import ErrorInfo, ExecutionResult, ExecutionStatus
+from carmy_engine.providers import text_of
 
 from ._listing import WRAPPED
 
@@ -20,17 +21,15 @@ def call_result(result: ExecutionResult, *, wrapped: bool, asked: bool) -> dict[
         asked: The caller wants to know the execution of successes as well.
     """
     if result.error is not None:
-        return _failure(result.error, result)
+        return _failure(result.error, result, ran=True)
     meta: dict[str, Any] = {}
     if asked:
         meta.update(_execution(result))
         meta["carmy/cacheable"] = result.cacheable
         meta["carmy/duration_ms"] = result.duration_ms
     _add_circumstances(meta, result)
-    # A text as it is: a model would read quotes and escapes as part of it.
-    text = result.data if isinstance(result.data, str) else (result.data_json or b"null").decode()
     answer: dict[str, Any] = {
-        "content": [{"type": "text", "text": text}],
+        "content": [{"type": "text", "text": text_of(result)}],
         "structuredContent": {WRAPPED: result.data} if wrapped else result.data,
         "isError": False,
         "resultType": "complete",  # required since 2026-07-28; the SDK leaves it out for older clients
@@ -42,7 +41,7 @@ def call_result(result: ExecutionResult, *, wrapped: bool, asked: bool) -> dict[
 
 def refusal(error: ErrorInfo) -> dict[str, Any]:
     """The result of a call that never became an execution."""
-    return _failure(error, None)
+    return _failure(error, ExecutionResult(execution_id="", error=error), ran=False)
 
 
 def error_data(error: ErrorInfo) -> dict[str, Any]:
@@ -50,15 +49,21 @@ def error_data(error: ErrorInfo) -> dict[str, Any]:
     return {"error": _plain(error)}
 
 
-def _failure(error: ErrorInfo, result: ExecutionResult | None) -> dict[str, Any]:
-    plain = _plain(error)
-    meta: dict[str, Any] = {"carmy/error": plain, "carmy/status": ExecutionStatus.FAILED.value}
-    if result is not None:
+def _failure(error: ErrorInfo, result: ExecutionResult, *, ran: bool) -> dict[str, Any]:
+    """What a model reads is short; everything else is for its host.
+
+    Args:
+        error: The error.
+        result: What it ended.
+        ran: It ended an execution.
+    """
+    meta: dict[str, Any] = {"carmy/error": _plain(error), "carmy/status": ExecutionStatus.FAILED.value}
+    if ran:
         meta.update(_execution(result))
         meta["carmy/duration_ms"] = result.duration_ms  # 0 tells that nothing has run
         _add_circumstances(meta, result)
-    text = msgspec.json.encode({"error": error}).decode()
-    return {"content": [{"type": "text", "text": text}], "isError": True, "resultType": "complete", "_meta": meta}
+    content = [{"type": "text", "text": text_of(result)}]
+    return {"content": content, "isError": True, "resultType": "complete", "_meta": meta}
 
 
 def _execution(result: ExecutionResult) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A running entry names the store that reserved it. That store holds a lock on a b
 lives; the kernel drops the lock when the process ends, however it ends. So neither clocks nor process numbers, which are
 used again, have a say in who is dead.
 
-The bytes lie far beyond the end of the file. Whoever has the database has the locks: they cannot be lost apart from it.
+The bytes lie far beyond the end of the file. So the locks cannot be removed while the database stays.
 
 The locks are those of open file descriptions (fcntl(2), ``F_OFD_SETLK``): two stores in one process exclude each other, and
 closing the file elsewhere in the process does not drop them, as it would with the older kind. SQLite's locks are of that older
