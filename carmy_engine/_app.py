@@ -73,11 +73,9 @@ class App:
     ) -> None:
         given = {"name": name, "timeout_secs": timeout, "version": version}
         changes = {key: value for key, value in given.items() if value is not None}
-        self.settings = msgspec.structs.replace(settings or Settings(), **changes)
-        """What the application runs with, unless `open` is told otherwise."""
-        self._deployment = Deployment()
-        if configure:
-            self.deploy(read_deployment())
+        self._given = msgspec.structs.replace(settings or Settings(), **changes)
+        self.deployment = read_deployment() if configure else Deployment()
+        """Settings from outside the program, which win over what it gives. Commands set them."""
         self._tools: list[Declared] = []
         self._withheld: frozenset[str] = frozenset()
         self._mounts: list[Mount] = []
@@ -90,19 +88,10 @@ class App:
         self._authenticator: abc.Authenticator | None = None
         self._ready_checks: dict[str, ReadyCheck] = {}
 
-    def deploy(self, deployment: Deployment) -> None:
-        """Put settings from outside the program in place of those that it gave, or gives later. Commands call this.
-
-        Args:
-            deployment: The settings. They replace those of an earlier call.
-        """
-        self._deployment = deployment
-        self.settings = deployment.over(self.settings)
-
     @property
-    def deployment(self) -> Deployment:
-        """The settings from outside the program; empty while there are none."""
-        return self._deployment
+    def settings(self) -> Settings:
+        """What the application runs with, unless `open` is told otherwise."""
+        return self.deployment.over(self._given)
 
     @property
     def name(self) -> str:
@@ -234,8 +223,8 @@ class App:
             DeclarationError: It is not a store. (That a URL means nothing here is found out by `check` and `open`.)
         """
         if isinstance(store, str):
-            changed = msgspec.structs.replace(self.settings.store, url=store)
-            self.settings = self._deployment.over(msgspec.structs.replace(self.settings, store=changed))
+            changed = msgspec.structs.replace(self._given.store, url=store)
+            self._given = msgspec.structs.replace(self._given, store=changed)
             self._store = None
         else:
             _host_objects.check_store(store, self._owner)
@@ -355,7 +344,7 @@ class App:
         problems: list[AgentError | ConfigurationError] = [*found]
         given = self._store
         if given is not None:
-            return tools, lambda: given, [*problems, *self._deployment.without_effect(given, self.name)]
+            return tools, lambda: given, [*problems, *self.deployment.without_effect(given, self.name)]
         try:
             return tools, find_store(settings.store), problems
         except ConfigurationError as problem:

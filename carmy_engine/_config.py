@@ -79,7 +79,7 @@ class Deployment(msgspec.Struct, frozen=True):
 
     def over(self, given: Settings) -> Settings:
         """The settings that the program gave, with these in place of theirs."""
-        return _replaced(given, self.values)
+        return _replaced(given, self.values) if self.values else given
 
     def without_effect(self, store: object, name: str) -> Iterator[ConfigurationError]:
         """The settings that have no effect beside a store object of the program.

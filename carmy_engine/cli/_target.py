@@ -92,7 +92,7 @@ def load_target(
     deployment = read_deployment(options)
     if app is None:
         app = _load_app(target, deployment)
-    app.deploy(deployment)
+    app.deployment = deployment
     configure_logging(app.settings.log, process)
     return app
 

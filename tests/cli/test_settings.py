@@ -74,6 +74,15 @@ def test_settings_reach_the_commands_of_an_application(carmy: Carmy, write: Writ
     assert app.name == "file"
 
 
+def test_each_command_has_the_settings_of_its_own_moment(carmy: Carmy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of an earlier command in the same process leave nothing behind."""
+    app = App("program", timeout=7)
+    monkeypatch.setenv("CARMY_TIMEOUT_SECS", "5")
+    assert "timeout_secs = 5.0 (CARMY_TIMEOUT_SECS)" in carmy("check", app=app).err
+    monkeypatch.delenv("CARMY_TIMEOUT_SECS")
+    assert "timeout_secs = 7.0 (the program)" in carmy("check", app=app).err
+
+
 def test_an_application_in_process_reads_nothing(write: Write) -> None:
     """Without a command, `App(...)` keeps what the program gave."""
     write("carmy.toml", "name = 'file'")
