@@ -73,6 +73,21 @@ class Kind:
         """The proof that a value which was written fits the published schema."""
         return certain if self.word and CONSTRAINTS.isdisjoint(node) else uncertain
 
+    def proof_of_all(self, walk: Walk, node: Node) -> Proof:
+        """The proof that every item of an iterable fits."""
+        inner = walk.proof(node)
+        if inner is certain or inner is uncertain:
+            return inner
+
+        def all_fit(items: Any) -> bool:
+            # A loop, because a generator expression costs as much as the items of a short list.
+            for item in items:  # noqa: SIM110
+                if not inner(item):
+                    return False
+            return True
+
+        return all_fit
+
     # --- what becomes of its nodes
 
     def expand(self, walk: Walk, node: Node) -> Node:
@@ -218,6 +233,12 @@ class Walk:
             # What the function returned is not there to be looked at.
             return certain if self.proof(returns) is certain else uncertain
         return certain if how["type"] in ("to-string", "format") else uncertain
+
+    def proof_of_all(self, node: Node) -> Proof:
+        """See `Kind.proof_of_all`."""
+        found = self.types.resolve(node)
+        is_own = "serialization" in found or "serialization" in node or self.proof(node) is uncertain
+        return Kind().proof_of_all(self, node) if is_own else self.row(found).proof_of_all(self, found)
 
     def proof_of(self, ref: str) -> Proof:
         """The proof of a definition; of one that contains itself, only a look at the JSON is one."""

@@ -36,6 +36,8 @@ def null_fits_inside(types: Types, root: Node) -> bool:
     resolved = types.resolve(root)
     parts = [part for part in parts_of(resolved) if part is not resolved.get("keys_schema")]
     is_flat = resolved["type"] in ("any", "list", "dict", "none")
+    if not parts and "serialization" not in resolved:
+        return True
     return is_flat and "serialization" not in resolved and all(types.resolve(part)["type"] == "any" for part in parts)
 
 

@@ -58,18 +58,7 @@ class Items(Container):
     def proof(self, walk: Walk, node: Node) -> Proof:
         if "min_length" in node or "max_length" in node:
             return uncertain
-        inner = walk.proof(node["items_schema"]) if "items_schema" in node else certain
-        if inner is certain or inner is uncertain:
-            return inner
-
-        def all_fit(value: Any) -> bool:
-            # A loop, because a generator expression costs as much as the items of a short list.
-            for item in value:  # noqa: SIM110
-                if not inner(item):
-                    return False
-            return True
-
-        return all_fit
+        return walk.proof_of_all(node["items_schema"]) if "items_schema" in node else certain
 
 
 class List(Items):

@@ -80,8 +80,11 @@ class Fields(Kind):
             return certain
 
         def fits(value: Any) -> bool:
-            values = value if is_dict(value) else value.__dict__
-            return all(inner(values[name]) for name, inner in proofs if name in values)
+            values: Node = value if is_dict(value) else value.__dict__
+            for name, inner in proofs:  # noqa: SIM110 - see `Kind.proof_of_all`
+                if name in values and not inner(values[name]):
+                    return False
+            return True
 
         return fits
 
@@ -268,6 +271,20 @@ class Model(Object):
         if inner is certain:
             return lambda value: type(value) is cls and len(value.__dict__) == count
         return lambda value: type(value) is cls and len(value.__dict__) == count and inner(value)
+
+    def proof_of_all(self, walk: Walk, node: Node) -> Proof:
+        if self.proof(walk, node) is uncertain or walk.proof(node["schema"]) is not certain:
+            return super().proof_of_all(walk, node)
+        cls, count = node["cls"], len(node["schema"]["fields"])
+
+        def all_fit(items: Any) -> bool:
+            # What `proof` does, without a call for each item: it costs half.
+            for item in items:  # noqa: SIM110
+                if type(item) is not cls or len(item.__dict__) != count:
+                    return False
+            return True
+
+        return all_fit
 
 
 class Typed(Object):
