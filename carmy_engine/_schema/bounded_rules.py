@@ -263,7 +263,7 @@ class Bounded(Counted):
         wanted = (_after(collector, lazy), WANTED)
         # To find that a list is no string takes a copy of it, so lists that cannot be strings are read first.
         others = [(_TEXT, SKIP), (_OBJECT, SKIP)]
-        empty = ({**node, "min_length": 0, "max_length": 0}, SKIP)
+        empty = ({**node, "min_length": 0, "max_length": 0, "fail_fast": True}, SKIP)
         choices = [*others, wanted] if takes_text else [wanted, *others, empty]
         return _after(collector.checked, {"type": "union", "mode": "left_to_right", "choices": choices})
 

@@ -18,8 +18,8 @@ MAX_LINES = 1000
 MAX_ALL_LINES = 5000
 """The same for a whole document: every wrong value has an error for each arm of its union."""
 
-MAX_BYTES = 80 * 1024 * 1024
-"""Of memory that the check of one request's arguments may need, by estimate. A mebibyte of the shortest numbers needs half."""
+MAX_BYTES = 96 * 1024 * 1024
+"""Of memory that the check of one request's arguments may need, by estimate. A mebibyte of the shortest numbers needs 60."""
 
 MAX_ATTEMPTS = 100_000
 """Values that recursive unions try. Where two arms contain the union again, the attempts double with each level."""

@@ -179,6 +179,8 @@ def test_a_model_without_extras_has_none_in_steps() -> None:
     ("annotation", "value"),
     [
         (list[int], ["a"] * 5000),
+        (tuple[int, ...], [[]] * 5000),
+        (set[int], ["a"] * 5000),
         (dict[str, int], {f"a{number}": "b" for number in range(5000)}),
         (list[Closed], [{}] * 5000),
         (Closed, {f"a{number}": 1 for number in range(5000)}),
@@ -263,7 +265,7 @@ def test_equal_items_of_a_set_are_no_collision() -> None:
 def test_memory_is_bounded(annotation: Any, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects that need more memory than one request may have are not all made."""
     monkeypatch.setattr(work, "MAX_BYTES", 1_000_000)
-    monkeypatch.setattr(bounded_validator, "_BYTES_PER_VALUE", 1)
+    monkeypatch.setattr(bounded_validator, "_bytes_parsed", len)
     code, message, _ = answer(taking_tool(annotation), json.dumps({"x": value}).encode())
     assert code == "INVALID_ARGUMENTS"
     assert message.endswith("MiB of memory")
@@ -331,3 +333,14 @@ def test_what_counts_as_long_is_the_number_of_values(text: str, is_long: bool) -
             taken.parse(data)
     else:
         assert taken.parse(data)["x"] == json.loads(text)
+
+
+def test_marks_in_strings_are_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long text is not taken for a long list, whatever is in it."""
+    monkeypatch.setattr(work, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(bounded_validator, "MAX_BYTES", 100_000)
+    taken = taking_tool(list[Any])
+    text = ',[{:\\"' * 2000
+    assert parsed(taken, json.dumps({"x": [text, "", text]}).encode()) == {"x": [text, "", text]}
+    with pytest.raises(AgentError, match="memory"):
+        parsed(taken, json.dumps({"x": [0] * 5000}).encode())
