@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 _PARAMETER = re.compile(r';[ \t]*([^\s=;,"]+)[ \t]*=[ \t]*("(?:[^"\\]|\\.)*"|[^\s;,"]*)')
-_ITEM = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+_ITEM = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+"?+)++')
 _WEIGHT = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\Z")
 
 MAX_CACHED_HEADERS = 256
