@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -81,6 +82,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._deadline = trio.current_time() + header_seconds
         self._reading = trio.CancelScope()
         self._serving = trio.CancelScope()
+        self._running = 0  # requests that the application works on, also behind its answer
         self._written = bytearray()  # by the server, and not sent
         self._answered = False
         self._sending = trio.StrictFIFOLock()
@@ -157,6 +159,17 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     # For the application
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The block in which the application answers a request, and does what it does after that."""
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if self._client_ended or self._broken:
+                self._leave_idle_server()
+
     @property
     def is_last(self) -> bool:
         """The answer that begins now is the connection's last: part of the body is not read, or the server is going away."""
@@ -187,8 +200,6 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         # While the server drains: since the answer, which does not say that it is the last one.
         self._set_deadline(_limits.LAST_REQUEST_SECONDS if self._is_draining() else _limits.KEEP_ALIVE_SECONDS)
         self._reading.cancel()
-        if self._client_ended or self._broken:
-            self._serving.cancel()
 
     @property
     def is_broken(self) -> bool:
@@ -200,8 +211,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._broken = True
         self.socket.close()
         self._reading.cancel()
-        if self._phase is _Phase.HEAD:
-            self._serving.cancel()
+        self._leave_idle_server()
 
     # For the owner
 
@@ -211,7 +221,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             self._set_deadline(_limits.LAST_REQUEST_SECONDS)
 
     def serving(self) -> trio.CancelScope:
-        """The scope in which the server runs. Cancelled when no request comes any more and none is being answered."""
+        """The scope in which the server runs. Cancelled when no request comes any more and the application has ended."""
         return self._serving
 
     async def finish(self) -> None:
@@ -314,11 +324,16 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     def _end(self) -> bytes:
         """The parser gets the end of the stream. Without a request in work, the server has nothing left to do."""
-        if self._phase is _Phase.HEAD:
-            self._serving.cancel()
-        elif self._phase is _Phase.BODY:
+        if self._phase is _Phase.BODY:
             self._closed = True  # the parser would answer half a request
+        elif self._phase is _Phase.HEAD:
+            self._leave_idle_server()
         return b""
+
+    def _leave_idle_server(self) -> None:
+        """Between two requests the server waits for nothing but its own time limit, which is not used here."""
+        if self._running == 0:
+            self._serving.cancel()
 
     def _set_deadline(self, seconds: float) -> None:
         self._deadline = trio.current_time() + seconds

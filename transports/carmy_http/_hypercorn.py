@@ -78,7 +78,8 @@ class _Application:
                 stream.end_answer()
 
         try:
-            await self._app(scope, take, give)
+            with stream.running():
+                await self._app(scope, take, give)
         except BaseException as error:  # noqa: BLE001 - see below
             # The boundary of one request: an application's failure must not end the connection's other requests,
             # let alone the server.
