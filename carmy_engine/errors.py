@@ -134,6 +134,7 @@ class AgentError(Exception):
         made.info = structs.replace(
             info,
             message=bounded_text(info.message),
+            recoverable=info.recoverable or info.retryable,
             retry_after=seconds,
             suggested_action=None if info.suggested_action is None else bounded_text(info.suggested_action),
         )
