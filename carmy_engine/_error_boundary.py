@@ -273,6 +273,8 @@ def reason_of(error: Exception) -> str:
         for leaf in flatten_exceptions(cause):
             if isinstance(leaf, ssl.SSLError):
                 return _reason_of_tls(leaf)  # its number is one of OpenSSL, and means another error to the system
+            if isinstance(leaf, UnicodeError) and not isinstance(leaf, UnicodeDecodeError):
+                return "the host is not a name that can be looked up"
             if isinstance(leaf, OSError) and leaf.errno is not None:
                 # A negative number is not the system's, but one of looking up names.
                 return os.strerror(leaf.errno) if leaf.errno > 0 else str(leaf.strerror)

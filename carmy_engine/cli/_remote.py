@@ -94,7 +94,7 @@ def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple
     with contextlib.closing(connection):
         try:
             connection.connect()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter is for a host that is no name
             raise Failure(f"cannot connect to {url}: {reason_of(error)}; the call was not sent") from None
         try:
             connection.sock.settimeout(None)

@@ -125,6 +125,11 @@ async def send(
         raise Lost(Failure.LOST, f"there was no answer within {seconds:g} seconds")
     except NOT_SENT as error:
         raise Lost(Failure.NOT_SENT, f"cannot connect ({reason_of(error)})") from error
+    except UnicodeError as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise
+        # A host with a label that is empty or too long.
+        raise Lost(Failure.NOT_SENT, f"cannot connect ({reason_of(error)})") from error
     except httpx2.TransportError as error:
         raise _broken(error) from error
 

@@ -156,6 +156,11 @@ class Connections(httpx2.AsyncBaseTransport):
             return self._without("lost", f"there was no answer within {NOTICE_SECONDS:g} s")
         except NOT_SENT as error:
             return self._without("not_sent", f"cannot connect ({reason_of(error)})")
+        except UnicodeError as error:
+            if isinstance(error, UnicodeDecodeError):
+                raise
+            # A host with a label that is empty or too long.
+            return self._without("not_sent", f"cannot connect ({reason_of(error)})")
         except httpx2.TransportError as error:
             return self._without("lost", f"the connection was lost ({reason_of(error)})")
 

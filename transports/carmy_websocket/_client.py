@@ -143,7 +143,7 @@ async def _connect(target: Target) -> trio.abc.Stream:
             return await trio.open_tcp_stream(target.host, target.port)
     except trio.TooSlowError:
         raise ClosedError(f"{target.url} did not take the connection within {CONNECT_SECONDS:g} s") from None
-    except (OSError, trio.BrokenResourceError) as error:
+    except (OSError, trio.BrokenResourceError, UnicodeError) as error:  # the last is for a host that is no name
         raise ClosedError(f"cannot connect to {target.url}: {reason_of(error)}") from error
 
 

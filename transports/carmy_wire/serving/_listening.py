@@ -155,6 +155,8 @@ async def _resolve(
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ConfigurationError(f"address = {settings.address!r}: the host is not known ({error.strerror})") from error
+    except UnicodeError as error:  # of a label that is empty or too long
+        raise ConfigurationError(f"address = {settings.address!r}: the host is not known (not a host name)") from error
     addresses = list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found))
     if port == 0:
         del addresses[1:]  # each would get a port of its own

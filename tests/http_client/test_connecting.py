@@ -1,4 +1,4 @@
-"""Clients and TLS: a handshake that fails is reported in the words of TLS."""
+"""Clients that cannot connect: the reason, in the words of TLS where that is where it failed."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def of_an_unknown_authority() -> ssl.SSLContext:
     return context
 
 
-async def by_http(port: int) -> None:
-    async with open_http(f"https://127.0.0.1:{port}") as client:
+async def by_http(address: str) -> None:
+    async with open_http(f"https://{address}") as client:
         await client.catalog()
 
 
-async def by_websocket(port: int) -> None:
-    async with open_websocket(f"wss://127.0.0.1:{port}/agent/ws"):
+async def by_websocket(address: str) -> None:
+    async with open_websocket(f"wss://{address}/agent/ws"):
         pass
 
 
-async def by_mcp(port: int) -> None:
-    async with open_mcp(f"https://127.0.0.1:{port}/mcp"):
+async def by_mcp(address: str) -> None:
+    async with open_mcp(f"https://{address}/mcp"):
         pass
 
 
-async def by_command(port: int) -> None:
-    await trio.to_thread.run_sync(call, f"https://127.0.0.1:{port}", ExecutionRequest(tool="x"))
+async def by_command(address: str) -> None:
+    await trio.to_thread.run_sync(call, f"https://{address}", ExecutionRequest(tool="x"))
 
 
 @pytest.mark.parametrize("client", [by_http, by_websocket, by_mcp, by_command])
@@ -76,7 +76,15 @@ async def test_a_failed_handshake_is_reported_in_the_words_of_tls(client: Any, h
     with trio.fail_after(20):
         async with listening(context) as port:
             with pytest.raises((ClosedError, Failure)) as raised:
-                await client(port)
+                await client(f"127.0.0.1:{port}")
     assert words in str(raised.value)
     assert "Operation not permitted" not in str(raised.value)
     assert "_ssl.c" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["no..where", "a" * 300])
+@pytest.mark.parametrize("client", [by_http, by_websocket, by_mcp, by_command])
+async def test_a_host_that_is_no_name_cannot_be_connected_to(client: Any, host: str) -> None:
+    """A label that is empty or too long is refused as a host that is not there, without asking for it."""
+    with trio.fail_after(20), pytest.raises((ClosedError, Failure), match="is not a name that can be looked up"):
+        await client(f"{host}:1")
