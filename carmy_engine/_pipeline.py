@@ -106,7 +106,7 @@ class Pipeline:
         is_unconfirmed = False
         try:
             found = self.registry.find(request.tool, caller.only)
-            if found is None or (policies and not await policies.check(caller.context, found.spec)):
+            if found is None or (policies.exist and not await policies.check(caller.context, found.spec)):
                 found = None  # hidden from the caller, it looks like one that there is not
                 raise await self.registry.unknown(request.tool, caller.only, caller.context)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)

@@ -35,6 +35,7 @@ class Policies:
     """The policies of an engine, in the order in which they were added. Their functions may be sync or async.
 
     Attributes:
+        exist: Whether there are any.
         see_arguments: Whether any of them wants to see arguments.
     """
 
@@ -50,10 +51,8 @@ class Policies:
             for policy in policies
             if not isinstance(policy, SafePolicy)  # every engine has it
         ]
+        self.exist = bool(self._hooks)
         self.see_arguments = any(hooks.check_arguments is not None for hooks in self._hooks)
-
-    def __bool__(self) -> bool:
-        return bool(self._hooks)
 
     async def check(self, context: AgentContext, spec: ToolSpec) -> bool:
         """Ask all of them about a call. False if one hides the tool.

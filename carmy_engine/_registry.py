@@ -81,7 +81,7 @@ class Registry:
     async def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
         """The names that a caller may use, sorted: what is listed and what can be called follow one rule."""
         names = sorted(self._tools if only is None else only)
-        return tuple(await self._listed(names, context) if self.policies else names)
+        return tuple(await self._listed(names, context) if self.policies.exist else names)
 
     async def _listed(self, names: Iterable[str], context: AgentContext) -> list[str]:
         """Those that the policies list. Where one fails, the tool is left out: a call to it would fail, too."""
@@ -140,7 +140,7 @@ class Registry:
     async def unknown(self, name: str, only: frozenset[str] | None, context: AgentContext) -> AgentError:
         """``TOOL_NOT_FOUND``, suggesting near names. What is not listed for the caller is not suggested either."""
         near = nearby(name, self._tools if only is None else [tool for tool in self._tools if tool in only])
-        return unknown_tool(name, await self._listed(near, context) if self.policies else near)
+        return unknown_tool(name, await self._listed(near, context) if self.policies.exist else near)
 
     def catalog(self, names: tuple[str, ...]) -> Catalog:
         """The catalog of some tools, `names` sorted; rendered once for each set of names."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import trio
@@ -35,6 +35,8 @@ from .codec import decode, is_json
 from .errors import AgentError
 
 log = logging.getLogger("carmy.engine")
+
+T = TypeVar("T")
 
 STORE_SECONDS = 10.0
 """Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""
@@ -72,9 +74,16 @@ class Reservations:
         self._joins = joins
         self._store = store
         self._log = RateLimitedLogger(log)  # a store that fails does so for every call
+        # The boundary costs as much as the store in memory does; a store of ours raises no more than it says.
+        self._is_own = type(store).__module__.startswith("carmy_engine.")
         # Of its very class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
         self._takes_back = vars(type(store)).get("takes_back", False) is True
+
+    def _call_store(self, method: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Awaitable[T]:
+        if self._is_own:
+            return method(*args, **kwargs)
+        return await_foreign(call_foreign(method, *args, **kwargs))
 
     async def reserve(
         self, identity: Identity, execution: Execution, tool: CompiledTool, request: ExecutionRequest, arguments: bytes
@@ -100,7 +109,7 @@ class Reservations:
         if not self._never_waits:
             execution.arm()
         try:
-            existing = await await_foreign(call_foreign(self._store.reserve, reservation))
+            existing = await self._call_store(self._store.reserve, reservation)
             if existing is not None and is_in_doubt(existing, mine):
                 existing = await self._take_over(existing, reservation, execution, tool, arguments)
             if execution.may_join and existing is not None and existing.fingerprint == mine:
@@ -115,7 +124,7 @@ class Reservations:
                     await self._give_back(identity, execution)
             self._joins.ended(execution.id)  # somebody may have met that entry
             raise
-        except (AgentError, Fault) as error:
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             failure = _origin(error)
             if isinstance(failure, StoreFull):
                 raise AgentError.standard(
@@ -146,9 +155,9 @@ class Reservations:
             with trio.move_on_after(STORE_SECONDS):
                 found: list[Reservation] = []
                 for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
-                    found += await await_foreign(call_foreign(entries, state=state, limit=MAX_LISTED))
+                    found += await self._call_store(entries, state=state, limit=MAX_LISTED)
                 return found
-        except (AgentError, Fault) as error:
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             failure = _origin(error)
             log_traceback(self._log, failure, "the idempotency store could not list what is in doubt")
         raise AgentError.standard(
@@ -163,7 +172,7 @@ class Reservations:
     ) -> Reservation | None:
         """After a wait for another attempt: a run of our own would begin now."""
         now = msgspec.structs.replace(reservation, started_at=time.time())
-        existing = await await_foreign(call_foreign(self._store.reserve, now))
+        existing = await self._call_store(self._store.reserve, now)
         if existing is not None and is_in_doubt(existing, now.fingerprint):
             existing = await self._take_over(existing, now, execution, tool, arguments)
         return existing
@@ -174,10 +183,10 @@ class Reservations:
         """Settle an entry in doubt, if that can be done, and reserve once more."""
         if tool.spec.is_repeatable:
             # It would have freed its id when it was cut off, but a process that dies cannot.
-            await await_foreign(call_foreign(self._store.release, entry.identity, entry.execution_id))
+            await self._call_store(self._store.release, entry.identity, entry.execution_id)
         elif tool.reconcile is not None:
             await self._reconcile(entry, execution, tool, arguments)
-        return await await_foreign(call_foreign(self._store.reserve, new))
+        return await self._call_store(self._store.reserve, new)
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
@@ -186,19 +195,18 @@ class Reservations:
         if answer is False:
             return
         if isinstance(answer, Outcome):
-            settled = await await_foreign(
-                call_foreign(self._store.complete, entry.identity, entry.execution_id, answer, time.time())
-            )
+            complete = self._store.complete
+            settled = await self._call_store(complete, entry.identity, entry.execution_id, answer, time.time())
         else:
-            settled = await await_foreign(call_foreign(self._store.release, entry.identity, entry.execution_id))
+            settled = await self._call_store(self._store.release, entry.identity, entry.execution_id)
         if settled:
             self._sinks.record(_settled(entry, execution, tool.spec, answer if isinstance(answer, Outcome) else None))
 
     async def _give_back(self, identity: Identity, execution: Execution) -> None:
         """Release what was reserved if it was; nothing has run."""
         try:
-            await await_foreign(call_foreign(self._store.release, identity, execution.id))
-        except (AgentError, Fault) as error:
+            await self._call_store(self._store.release, identity, execution.id)
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             what = "the idempotency store could not release what %s may have reserved"
             log_traceback(self._log, _origin(error), what, execution.id)
 
@@ -221,22 +229,23 @@ class Reservations:
                 crashed=ending.crashed,
                 gone=execution.gone,
             )
-        step: Callable[[], Awaitable[bool]]
+        method: Callable[..., Awaitable[bool]]
+        args: tuple[Any, ...] = ()
         if left is Leaves.ANSWER:
             outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)
-            step = partial(self._store.complete, identity, execution.id, outcome, time.time())
+            method, args = self._store.complete, (identity, execution.id, outcome, time.time())
         elif left is Leaves.DOUBT:
-            step = partial(self._store.interrupt, identity, execution.id, ending.cause, time.time())
+            method, args = self._store.interrupt, (identity, execution.id, ending.cause, time.time())
         else:
-            step = partial(self._store.release, identity, execution.id)
+            method, args = self._store.release, (identity, execution.id)
         failure: BaseException | None = None
         try:
             if self._never_waits:
-                await await_foreign(call_foreign(step))
+                await self._call_store(method, *args)
                 return ending
             with grace(STORE_SECONDS) as limit:
-                await await_foreign(call_foreign(step))
-        except (AgentError, Fault) as error:
+                await self._call_store(method, *args)
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             failure = _origin(error)
             what = "the idempotency store could not record the end of %s (%s)"
             log_traceback(self._log, failure, what, execution.id, left.value)
@@ -291,7 +300,7 @@ def _check_answer(entry: Reservation) -> None:
         raise _DamagedAnswerError(f"the stored answer of {entry.execution_id} is damaged: it is not JSON")
 
 
-def _origin(error: AgentError | Fault) -> BaseException:
+def _origin(error: Exception) -> BaseException:
     return error.origin if isinstance(error, Fault) else error
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ._error_boundary import Fault, call_foreign, log_fault
+from ._error_boundary import is_ctrl_c, log_fault
 from ._host_objects import close_coroutine
 from ._model.record import ExecutionRecord
 from .abc import Sink
-from .errors import AgentError
 
 MEMORY_RECORDS = 1000
 """Records that the memory sink keeps; older ones are dropped."""
@@ -43,28 +42,38 @@ class Sinks:
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = tuple(sinks)
+        self._sinks: list[tuple[Sink, Callable[[ExecutionRecord], object]]] = [(sink, sink.record) for sink in sinks]
         self.failures = 0
 
     def record(self, record: ExecutionRecord) -> None:
         """Pass a record to every sink."""
-        for sink in self._sinks:
+        for sink, take in self._sinks:
             try:
-                answer: object = call_foreign(sink.record, record)
+                answer = take(record)
+            except BaseException as error:  # noqa: BLE001 - the boundary, without the price of a call
+                self._fail(sink, record, error)
+            else:
                 if answer is not None:
-                    _refuse_answer(answer)
-            except (AgentError, Fault) as error:  # a committed effect must still be answered
-                self.failures += 1
-                log_fault(f"the sink {type(sink).__name__}, given the record of {record.execution_id},", error)
+                    self._fail(sink, record, _unawaited(answer))
+
+    def _fail(self, sink: Sink, record: ExecutionRecord, error: BaseException | None) -> None:
+        """Count and log what went wrong. A committed effect must still be answered.
+
+        Raises:
+            KeyboardInterrupt: It is a Ctrl-C.
+        """
+        if error is None:
+            return
+        if is_ctrl_c(error):
+            raise error
+        self.failures += 1
+        log_fault(f"the sink {type(sink).__name__}, given the record of {record.execution_id},", error)
 
 
-def _refuse_answer(answer: object) -> None:
-    """A sink that has to be awaited has taken nothing.
-
-    Raises:
-        Fault: It is one.
-    """
-    if inspect.isawaitable(answer):
-        name = type(answer).__name__  # pyright: ignore[reportUnknownArgumentType]  # a class of which nothing is known
-        close_coroutine(answer)
-        raise Fault(TypeError(f"record returned a {name}, which nothing awaits; it must be a plain function"))
+def _unawaited(answer: object) -> TypeError | None:
+    """The error of a sink that has to be awaited, and so has taken nothing; None for any other answer."""
+    if not inspect.isawaitable(answer):
+        return None
+    name = type(answer).__name__  # pyright: ignore[reportUnknownArgumentType]  # a class of which nothing is known
+    close_coroutine(answer)
+    return TypeError(f"record returned a {name}, which nothing awaits; it must be a plain function")

@@ -269,7 +269,7 @@ async def test_after_a_restart(tmp_path: Path) -> None:
 
 def test_what_is_declared() -> None:
     """Anything but an async function of two arguments is refused where it is declared."""
-    with pytest.raises(DeclarationError, match=r"reconcile=.* is not an async function"):
+    with pytest.raises(DeclarationError, match=r"reconcile is the function len, not an async function"):
         tool(effect="write", reconcile=len, register=False)(pay)  # type: ignore[arg-type]
 
     async def alone(ctx: AgentContext) -> Unknown:
