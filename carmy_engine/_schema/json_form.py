@@ -125,7 +125,9 @@ def first_ambiguous(value: Any) -> tuple[str, str] | None:
                 try:
                     name = plain_name(key)
                 except (TypeError, ValueError):
-                    return path_of(location), "has a key that cannot be a name in a JSON object"
+                    if key is None:
+                        return path_of(location), "has a key that cannot be a name in a JSON object"
+                    name = str(key)  # of a type of its own, such as a path
                 if name in seen:
                     return path_of(location), f"has two keys that are both '{shortened(name)}' in JSON"
                 seen.add(name)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import dataclasses
 import datetime as dt
 import enum
+import ipaddress
 import json
+import pathlib
 import sys
 import typing
 from typing import Annotated, Any, Literal, NamedTuple
@@ -17,18 +20,29 @@ import msgspec
 import pytest
 import typing_extensions
 from pydantic import (
+    UUID4,
     AfterValidator,
     AliasChoices,
     AliasPath,
+    AnyUrl,
     Base64Bytes,
+    Base64Str,
     Base64UrlBytes,
     BaseModel,
     BeforeValidator,
+    ByteSize,
     ConfigDict,
+    Discriminator,
     Field,
+    Json,
+    JsonValue,
+    SecretStr,
+    Tag,
     TypeAdapter,
     WrapValidator,
+    computed_field,
     field_serializer,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import core_schema
@@ -599,6 +613,109 @@ def test_examples_of_a_model_are_taken() -> None:
     assert taking_tool(list[Good]).spec.input_schema["$defs"]["Good"]["examples"] == [{"a": 1}]
     with pytest.raises(DeclarationError, match="does not fit its type"):
         taking_tool(list[Bad])
+
+
+class Computed(BaseModel):
+    hidden: int = Field(1, exclude=True)
+    seen: int | None = Field(None, exclude_if=lambda value: value is None)
+
+    @computed_field(alias="cc")  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def c(self) -> str:
+        """Computed."""
+        return "c"
+
+
+class Renamed(BaseModel):
+    a: int
+
+    @model_serializer
+    def _write(self) -> dict[str, int]:
+        return {"q": self.a}
+
+
+class Free(BaseModel):
+    a: int
+
+    @model_serializer
+    def _write(self):  # type: ignore[no-untyped-def]
+        return self.a
+
+
+@dataclasses.dataclass
+class Started:
+    x: int
+    y: dataclasses.InitVar[int] = 2
+    z: int = dataclasses.field(init=False, default=5)
+
+    def __post_init__(self, y: int) -> None:
+        self.z = y
+
+
+class Custom(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    a: int = Field(alias="A")
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
+
+class Whole(BaseModel):
+    k: int
+
+
+class Text(BaseModel):
+    k: str
+
+
+def kind_of(value: Any) -> str:
+    """A discriminator that is a function."""
+    return "whole" if isinstance(value["k"] if isinstance(value, dict) else value.k, int) else "text"
+
+
+Told_apart = Annotated[Annotated[Whole, Tag("whole")] | Annotated[Text, Tag("text")], Discriminator(kind_of)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "written"),
+    [
+        (Computed, '{"hidden":1,"seen":2}', '{"seen":2,"cc":"c"}'),
+        (Computed, "{}", '{"cc":"c"}'),
+        (Renamed, '{"a":1}', '{"q":1}'),
+        (Free, '{"a":1}', "1"),
+        (Started, '{"x":1,"y":3}', '{"x":1,"z":3}'),
+        (Custom, '{"A":1}', '{"A":1}'),
+        (Custom, '{"a":1}', '{"A":1}'),
+        (Told_apart, '{"k":1}', '{"k":1}'),
+        (Told_apart, '{"k":"s"}', '{"k":"s"}'),
+        (ipaddress.IPv4Address, '"1.2.3.4"', '"1.2.3.4"'),
+        (pathlib.PurePosixPath, '"/a"', '"/a"'),
+        (AnyUrl, '"http://a.b/"', '"http://a.b/"'),
+        (Json[int], '"1"', "1"),
+        (ByteSize, '"1KB"', "1000"),
+        (collections.defaultdict[str, list[int]], '{"a":[1]}', '{"a":[1]}'),
+        (collections.abc.Mapping[str, int], '{"a":1}', '{"a":1}'),
+        (collections.abc.Sequence[Line], '[{"sku":"a"}]', '[{"sku":"a","count":1,"tags":[]}]'),
+        (JsonValue, '{"a":[1,null]}', '{"a":[1,null]}'),
+        (SecretStr, '"x"', '"**********"'),
+        (Base64Str, '"YQ=="', '"YQ=="'),
+        (UUID4, '"7f0b1c9e-3c1f-4c5e-9a43-1d2f0a9f6f11"', '"7f0b1c9e-3c1f-4c5e-9a43-1d2f0a9f6f11"'),
+        (dict[bool, int], '{"true":1}', '{"true":1}'),
+        (dict[float, int], '{"1.5":1}', '{"1.5":1}'),
+        (dict[bytes, int], '{"YQ==":1}', '{"YQ==":1}'),
+        (dict[ipaddress.IPv4Address, int], '{"1.2.3.4":1}', '{"1.2.3.4":1}'),
+        (dict[Annotated[str, Field(pattern="^a")], int], '{"ab":1}', '{"ab":1}'),
+    ],
+)
+def test_types_of_pydantic_and_of_authors(annotation: Any, text: str, written: str) -> None:
+    """Types that pydantic or an author gave validators and serialisers of their own agree with their schemas."""
+    taken = taking_tool(Annotated[annotation, Arg()])
+    whole = f'{{"x":{text}}}'
+    assert allows(taken.spec.input_schema, json.loads(whole))
+    given = giving_tool(annotation)
+    found = given.render(taken.parse(whole.encode())["x"]).decode()
+    assert found == written
+    assert allows(given.spec.output_schema, json.loads(found))
 
 
 def test_python_reads_what_is_written() -> None:
