@@ -130,7 +130,10 @@ def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
 
 
 def limit_exit() -> None:
-    """Limit the end of the interpreter to `EXIT_SECONDS`: it waits for every thread that a tool has left behind."""
+    """Limit the end of the interpreter to `EXIT_SECONDS`: it waits for every thread that a tool has left behind.
+
+    A process that takes longer ends with the exit code 1 and without its children.
+    """
 
     def watch() -> None:
         threading.main_thread().join()  # which ends before the interpreter waits for the others
@@ -139,7 +142,7 @@ def limit_exit() -> None:
         try:
             kill_descendants(os.getpid())
         finally:
-            os._exit(0)
+            os._exit(1)
 
     threading.Thread(target=watch, name="carmy-exit", daemon=True).start()
 

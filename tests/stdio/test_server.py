@@ -393,7 +393,7 @@ async def test_no_thread_of_a_tool_outlives_its_client(hurried: Path) -> None:
         await found.call(1, "leave", {})
         assert (await found.receive())["result"]["data"] == "left"
         await found.end()
-        assert await found.exit_code() == 0
+        assert await found.exit_code() == 1
         assert b"does not end" in found.said
 
 
