@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Token
 from typing import Any, TypeVar, cast
 
 import trio
@@ -134,7 +133,7 @@ class _Farewell:
         self._told = False
         self._sheltered = False
         self._swallowed = 0
-        self._grace: Token[bool] | None = None
+        self._was_in_grace = False
 
     def before(self, message: Any) -> Any:
         """What to resume the tool with, which trio wants to resume with `message`."""
@@ -168,13 +167,14 @@ class _Farewell:
             and not _is_inside_cancelled(self._task, self._scope)
         ):
             self._sheltered = True
-            self._grace = in_grace.set(True)
+            self._was_in_grace = in_grace.get()
+            in_grace.set(True)
             _shelter(self._scope)
 
     def ends(self) -> None:
         """The tool has ended."""
-        if self._grace is not None:
-            in_grace.reset(self._grace)
+        if self._sheltered:
+            in_grace.set(self._was_in_grace)  # no token: the task may go on with another copy of its context
 
 
 # trio has no public way to ask whether a cancel from further out has reached a scope, nor to let code inside a cancelled

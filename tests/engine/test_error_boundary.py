@@ -423,3 +423,27 @@ async def test_a_validation_error_is_logged_without_its_input(how, caplog):
     whole = kept if how in ("alone", "thread") else found
     assert isinstance(whole, pydantic.ValidationError)
     assert "hunter2" in str(whole)
+
+
+async def test_a_call_in_the_clean_up_of_another_one():
+    """A call that a cut off tool makes while it cleans up is judged by itself, and what follows the grace is as before."""
+    codes: list[str] = []
+
+    @write
+    async def inner(how: str) -> None:
+        if how == "fault":
+            raise LookupError
+        raise foreign()
+
+    @write
+    async def outer() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            codes.append(await b.code("inner", {"how": "fault"}))
+
+    async with bench(inner, outer) as b:
+        for _ in range(2):
+            assert await b.code("outer", timeout_ms=10) == "TIMEOUT"
+            assert await b.code("inner", {"how": "cancelled"}) == "TOOL_PANIC"
+    assert codes == ["TOOL_PANIC", "TOOL_PANIC"]
