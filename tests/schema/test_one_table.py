@@ -718,6 +718,25 @@ def test_types_of_pydantic_and_of_authors(annotation: Any, text: str, written: s
     assert allows(given.spec.output_schema, json.loads(found))
 
 
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (list[str], [None] * 100_000),
+        (list[int], ["a"] * 100_000),
+        (list[Line], [{}] * 100_000),
+        (list[Line], [Line.model_construct()] * 100_000),
+        (dict[str, int], {str(number): None for number in range(100_000)}),
+        (tuple[int, ...], (None,) * 100_000),
+    ],
+)
+def test_many_wrong_items_are_one_problem(annotation: Any, value: Any) -> None:
+    """An output of many wrong items is refused for the first of them."""
+    with pytest.raises(AgentError) as caught:
+        giving_tool(annotation).render(value)
+    assert caught.value.details is not None
+    assert len(caught.value.details["problems"]) == 1
+
+
 def test_python_reads_what_is_written() -> None:
     """What a model writes, pydantic reads again."""
     made = giving_tool(list[Shelf])

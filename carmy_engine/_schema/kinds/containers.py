@@ -33,9 +33,12 @@ class Container(Kind):
     def accept(self, walk: Walk, node: Node) -> Node:
         return {**walk.parts(node), "strict": False}
 
+    def check(self, walk: Walk, node: Node) -> Node:
+        # A million wrong items of an output are one problem: each would be an object of its own.
+        return {**self.accept(walk, node), "fail_fast": True}
+
     def convert(self, walk: Walk, node: Node) -> Node:
-        made = walk.parts(node)
-        return made if "strict" in made else {**made, "strict": True}
+        return {"strict": True, **walk.parts(node), "fail_fast": True}
 
 
 class Items(Container):
@@ -111,6 +114,9 @@ class NamedTuple(Container):
             "type": "chain",
             "steps": [core_schema.list_schema(strict=False), without(walk.parts(node), "strict")],
         }
+
+    def check(self, walk: Walk, node: Node) -> Node:
+        return self.accept(walk, node)
 
     def convert(self, walk: Walk, node: Node) -> Node:
         return walk.parts(node)

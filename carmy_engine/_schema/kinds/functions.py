@@ -23,8 +23,6 @@ from .wrappers import Transparent
 class After(Transparent):
     """A validator that gets a value which has its type; a Struct is one, too."""
 
-    errors: ClassVar[Errors] = {}
-
     def expand(self, walk: Walk, node: Node) -> Node:
         owner = getattr(function_of(node), "__self__", None)
         if isinstance(owner, pydantic.EncodedBytes):

@@ -16,7 +16,6 @@ from .choices import raw_of
 
 class Union(Kind):
     is_finite = True
-    errors: ClassVar[Errors] = {}
 
     def noun(self, walk: Walk, node: Node) -> str:
         return "a valid value"
