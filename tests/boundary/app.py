@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import trio
@@ -40,6 +40,8 @@ from carmy_engine import (
 from carmy_engine.abc import Credentials, Reservation, ReservationState
 from carmy_engine.stores.memory import MemoryStore
 from tests.boundary.escapes import ESCAPES, made
+
+T = TypeVar("T")
 
 FINE = "fine"
 """What every tool returns if it raises nothing."""
@@ -390,44 +392,46 @@ async def computed(how: str) -> Computed:
 # What the host gives: it sees no arguments, so the escape is in the name of the tool, the id of the request, or the token.
 
 
+def answer(value: T, name: str, site: str) -> Awaitable[T] | T:
+    """Answer with a value; raise if the name is ``SITE.HOW``, and in a coroutine if it is ``SITE_later.HOW``."""
+    kind, _, how = name.partition(".")
+    if kind == site:
+        escape(how)
+    return _answer_later(value, how) if kind == f"{site}_later" else value
+
+
+async def _answer_later(value: T, how: str) -> T:
+    await escape_later(how)
+    return value
+
+
 class Policy:
-    """Raises for some tools."""
+    """Raises for some tools, and for some arguments."""
 
-    counts_calls = True  # else it would raise whenever tools are listed
+    def check(self, context: object, spec: Any) -> Awaitable[None] | None:
+        """See `answer`."""
+        return answer(None, spec.name, "check")
 
-    def check(self, context: object, spec: Any) -> None:
-        """Raise for ``check.HOW``."""
-        kind, _, how = spec.name.partition(".")
-        if kind == "check":
-            escape(how)
+    def check_arguments(self, context: object, spec: Any, arguments: Any) -> Awaitable[None] | None:
+        """See `answer`; the name is the tool's with its argument."""
+        return answer(None, f"{spec.name}.{arguments.get('how')}", "guarded")
 
-    def is_listed(self, context: object, spec: Any) -> bool:
-        """Raise for ``is_listed.HOW``."""
-        return True
+    def is_listed(self, context: object, spec: Any) -> Awaitable[bool] | bool:
+        """See `answer`."""
+        return answer(True, spec.name, "is_listed")
 
 
 class Sink:
     """Raises for some tools."""
 
     def record(self, record: Any) -> None:
-        """Raise for ``sink.HOW``."""
-        kind, _, how = record.tool.partition(".")
-        if kind == "sink":
-            escape(how)
+        """See `answer`."""
+        answer(None, record.tool, "sink")
 
 
-def authenticate(credentials: Credentials) -> AgentContext | Awaitable[AgentContext | None] | None:
-    """Raise for the token ``HOW``, and in a coroutine for ``later.HOW``."""
-    kind, _, how = (credentials.bearer or "no").rpartition(".")
-    if kind == "later":
-        return _authenticate_later(how)
-    escape(how)
-    return AgentContext(principal="ana")
-
-
-async def _authenticate_later(how: str) -> AgentContext | None:
-    await escape_later(how)
-    return AgentContext(principal="ana")
+def authenticate(credentials: Credentials) -> Awaitable[AgentContext | None] | AgentContext | None:
+    """See `answer`; the name is the token."""
+    return answer(AgentContext(principal="ana"), credentials.bearer or "", "token")
 
 
 async def reconcile(context: AgentContext, arguments: dict[str, Any]) -> Any:
@@ -454,10 +458,27 @@ async def confirmed(how: str) -> str:
     return FINE
 
 
-async def confirm(spec: object, arguments: bytes) -> bool:
-    """Raise instead of an answer."""
-    await escape_later(msgspec.json.decode(arguments)["how"])
-    return True
+@tool(effect="destructive", register=False)
+async def confirmed_later(how: str) -> str:
+    """The same, after a wait."""
+    return FINE
+
+
+def confirm(spec: Any, arguments: bytes) -> Awaitable[bool] | bool:
+    """See `answer`; the name is the tool's with its argument."""
+    return answer(True, f"{spec.name}.{msgspec.json.decode(arguments)['how']}", "confirmed")
+
+
+@tool(effect="write", register=False)
+async def guarded(how: str) -> str:
+    """Raise nothing itself: the policy that sees its arguments does."""
+    return FINE
+
+
+@tool(effect="write", register=False)
+async def guarded_later(how: str) -> str:
+    """The same, after a wait."""
+    return FINE
 
 
 TOOLS = (
@@ -466,9 +487,12 @@ TOOLS = (
     books,
     computed,
     confirmed,
+    confirmed_later,
     default_factory,
     field_validators,
     from_thread,
+    guarded,
+    guarded_later,
     in_abandoned_generator,
     in_block,
     in_clean_up,
@@ -487,8 +511,16 @@ TOOLS = (
     with_context,
 )
 
-NAMED = ("check", "is_listed", "sink")
+
+NAMED = ("check", "check_later", "is_listed", "is_listed_later", "sink")
 """Kinds of tools of which there is one for each escape."""
+
+
+LISTED = sorted(
+    ["far", "made_by_hand", *(each.__name__ for each in TOOLS)]
+    + [f"{kind}.{how}" for kind in NAMED for how in HOWS if how == "no" or kind == "sink"]
+)
+"""The names of all tools but those for which a policy raises."""
 
 
 def make_app(settings: Settings | None = None, *, authenticated: bool = False) -> App:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
+from tests.boundary.app import LISTED
 from tests.boundary.escapes import ESCAPES, SECRET
 from tests.boundary.ways import WAYS, Opened, Said, Way
 
@@ -53,6 +54,7 @@ class Site(NamedTuple):
 
 _CREDENTIALS = frozenset({"native", "hypercorn", "websocket", "mcp_http"})
 _OF_NURSERIES = frozenset({"Cancelled", "group_of_Cancelled"})
+_HOST = frozenset({"in_process"})
 _HTTP = frozenset({"native", "hypercorn"})
 
 SITES: Mapping[str, Site] = {
@@ -81,10 +83,17 @@ SITES: Mapping[str, Site] = {
     "serialiser": Site(OUTPUT, tool="serializer"),
     "computed field": Site(OUTPUT, tool="computed"),
     "policy, check": Site(tool="check.{how}"),
+    "policy, async check": Site(tool="check_later.{how}"),
+    "policy, is_listed": Site(tool="is_listed.{how}"),
+    "policy, async is_listed": Site(tool="is_listed_later.{how}"),
+    "policy, check_arguments": Site(tool="guarded"),
+    "policy, async check_arguments": Site(tool="guarded_later"),
     "sink": Site(frozenset({"ok"}), tool="sink.{how}"),
     "store, reserve": Site(STORE, tool="stored", request_id="reserve:{how}", lines=None),
     "store, complete": Site(STORE, tool="stored", request_id="complete:{how}", lines=None),
     "reconcile": Site(UNCERTAIN, then="EXECUTION_UNCERTAIN", tool="reconciled", request_id="interrupted:{how}"),
+    "confirm": Site(tool="confirmed", ways=_HOST, why="elsewhere the question is ours, or none"),
+    "confirm, async": Site(tool="confirmed_later", ways=_HOST, why="as above"),
     "authenticator, sync": Site(REFUSED, ways=_CREDENTIALS, why="whoever starts a process needs no credentials"),
     "authenticator, async": Site(REFUSED, ways=_CREDENTIALS, why="as above"),
     "ready check, sync": Site(lines=None, ways=_HTTP, why="only HTTP has an address for readiness"),
@@ -151,7 +160,10 @@ class Matrix:
         """What is wrong with the log of a cell; None if nothing. That of another process is not looked at."""
         site = SITES[self.cell[0]]
         wanted = 0 if self.cell[1] in site.absorbed else site.lines
-        found = [record.getMessage() for record in self._caplog.records]
+        messages = [record.getMessage() for record in self._caplog.records]
+        found = [
+            message for message in messages if "whether to list" not in message
+        ]  # each list says that its policies fail
         return None if wanted is None or self._name in OTHER_PROCESSES or len(found) == wanted else f"log: {found}"
 
     async def _warm_up(self, opened: Opened) -> None:
@@ -159,8 +171,9 @@ class Matrix:
         for site in self._sites.values():
             if site.tool:
                 await _call(opened.way, site, "no")
+        assert await opened.way.listed() == LISTED
         if opened.knock is not None:
-            assert await opened.knock("no") == await opened.knock("later.no") == "ok"
+            assert await opened.knock("token.no") == await opened.knock("token_later.no") == "ok"
         if opened.ready is not None:
             assert not {"no", "later.no"} & set(await opened.ready())
 
@@ -175,13 +188,14 @@ async def _judge(opened: Opened, name: str, how: str) -> str | None:
             return f"{said.code}: {said.raw}"
         said = await _call(opened.way, site, "no")
         return None if said.code == site.then else f"then {said.code}: {said.raw}"
-    prefix = "later." if "async" in name else ""
     if name.startswith("authenticator"):
         assert opened.knock is not None
-        refusal, welcome = await opened.knock(prefix + how), await opened.knock(prefix + "no")
+        site_of_token = "token_later" if "async" in name else "token"
+        refusal, welcome = await opened.knock(f"{site_of_token}.{how}"), await opened.knock(f"{site_of_token}.no")
         return None if refusal in site.codes and welcome == "ok" else f"{refusal}, then {welcome}"
     assert opened.ready is not None
-    return None if prefix + how in await opened.ready() else "the check has passed"
+    check = f"later.{how}" if "async" in name else how
+    return None if check in await opened.ready() else "the check has passed"
 
 
 async def _leak(way: Way, books: Any) -> str | None:

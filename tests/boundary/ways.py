@@ -202,13 +202,13 @@ async def in_process() -> AsyncIterator[Opened]:
 async def http(front_end: Literal["native", "hypercorn"]) -> AsyncIterator[Opened]:
     """An HTTP server, and another one that wants credentials."""
     async with (
-        _serving(carmy_http.serve, front_end) as url,
+        serving_http(front_end) as url,
         _serving(carmy_http.serve, front_end, authenticated=True) as guarded,
-        _connected(url) as client,
+        connected(url) as client,
     ):
 
         async def knock(token: str) -> str:
-            async with _connected(guarded) as other:
+            async with connected(guarded) as other:
                 answer = await other.request("GET", "/agent/tools", {"authorization": f"Bearer {token}"})
                 return answer.code or "ok"
 
@@ -225,11 +225,11 @@ async def websocket() -> AsyncIterator[Opened]:
     async with (
         _serving(carmy_websocket.serve) as url,
         _serving(carmy_websocket.serve, authenticated=True) as guarded,
-        _connected(url.removesuffix("/agent/ws")) as client,
+        connected(url.removesuffix("/agent/ws")) as client,
     ):
 
         async def knock(token: str) -> str:
-            async with _connected(guarded.removesuffix("/agent/ws")) as other:
+            async with connected(guarded.removesuffix("/agent/ws")) as other:
                 await other.send(handshake(headers={"Authorization": f"Bearer {token}"}))
                 status, headers = await other.head()
                 if status == 101:
@@ -281,11 +281,11 @@ async def mcp_http() -> AsyncIterator[Opened]:
     async with (
         _serving(serve_http) as url,
         _serving(serve_http, authenticated=True) as guarded,
-        _connected(url.removesuffix("/mcp")) as client,
+        connected(url.removesuffix("/mcp")) as client,
     ):
 
         async def knock(token: str) -> str:
-            async with _connected(guarded.removesuffix("/mcp")) as other:
+            async with connected(guarded.removesuffix("/mcp")) as other:
                 stranger = Caller(other, MODERN, {"authorization": f"Bearer {token}"})
                 await stranger.send("tools/list")
                 answer = await other.answer()
@@ -311,8 +311,14 @@ async def _serving(
         nursery.cancel_scope.cancel()
 
 
+def serving_http(front_end: Literal["native", "hypercorn"]) -> AbstractAsyncContextManager[str]:
+    """The application over HTTP, on a free port; its URL."""
+    return _serving(carmy_http.serve, front_end)
+
+
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Client]:
+async def connected(url: str) -> AsyncIterator[Client]:
+    """A connection to the server of a URL."""
     stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
     try:
         yield Client(stream)
