@@ -6,6 +6,8 @@ import logging
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from carmy_engine._authenticate import BearerTokens
 from carmy_engine._context import AgentContext
@@ -13,7 +15,9 @@ from carmy_engine._engine import open_engine
 from carmy_engine._settings import HttpSettings, Settings
 from carmy_engine.abc import Credentials
 from carmy_engine.errors import ConfigurationError
+from carmy_engine.transport import Fault
 from carmy_http import serve
+from carmy_wire.serving._access import Access
 from tests.http.tools import echo, whoami
 from tests.support.http import serving
 
@@ -240,3 +244,37 @@ async def test_routes() -> None:
         assert (options.status, options.headers["allow"]) == (204, "OPTIONS, POST")
         everything = await server.get("*", method="OPTIONS")
         assert (everything.status, everything.headers["cache-control"]) == (204, "no-store")
+
+
+@pytest.mark.parametrize("answer", [{"principal": "ana"}, "ana", True, 0], ids=repr)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+async def test_an_authenticator_returns_a_context(colour: str, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Anything else identifies no caller: the request is a fault of the host, and the log says what was returned."""
+
+    def sync(credentials: Credentials) -> Any:
+        return answer
+
+    async def later(credentials: Credentials) -> Any:
+        return answer
+
+    async with serving(whoami, authenticator=sync if colour == "sync" else later) as server:
+        refused = await server.get("/agent/tools")
+        assert (refused.status, refused.code) == (500, "INTERNAL_ERROR")
+        assert (await server.get("/health")).status == 200
+    assert f"{type(answer).__name__} object is not a caller's context" in caplog.text
+    assert "ana" not in caplog.text
+
+
+async def test_an_authenticator_that_never_answers(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It costs its request the limit, and lets nobody in."""
+
+    async def never(credentials: Credentials) -> AgentContext | None:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with open_engine([], authenticator=never) as engine:
+        with pytest.raises(Fault) as caught:
+            await Access(engine, "http").authenticate([], None)
+    assert isinstance(caught.value.origin, trio.TooSlowError)

@@ -90,7 +90,8 @@ class Guard:
 
         Raises:
             Refusal: 401.
-            Exception: Whatever the host's authenticator raises, and `trio.TooSlowError` when it hangs.
+            DeclarationError: The host's authenticator returned something else than a context.
+            Fault: It failed, or took too long.
         """
         try:
             return await self._access.authenticate(request.headers, request.peer)

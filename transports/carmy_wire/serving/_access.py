@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-import trio
-
 from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, ConfigurationError, Engine, HttpSettings
 from carmy_engine.abc import Credentials
+from carmy_engine.transport import ask_foreign
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """In the order of their arrival; names in lower case."""
@@ -169,25 +167,23 @@ class Access:
 
         Raises:
             AgentError: ``UNAUTHENTICATED``.
-            Exception: Whatever the host's authenticator raises, and `trio.TooSlowError` when it hangs.
+            DeclarationError: The host's authenticator returned something else than a context.
+            Fault: It failed, or took too long.
         """
         if self.anyone is not None:
             return self.anyone
         authenticator = self._engine.authenticator
         assert authenticator is not None
-        answer = authenticator(
+        context: AgentContext | None = await ask_foreign(
+            AUTHENTICATION_SECONDS,
+            authenticator,
             Credentials(
                 transport=self._transport,
                 bearer=_bearer(every(headers, b"authorization")),
                 headers={name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)},
                 peer=peer,
-            )
+            ),
         )
-        if inspect.isawaitable(answer):
-            with trio.fail_after(AUTHENTICATION_SECONDS):
-                context = await answer
-        else:
-            context = answer
         if context is None:
             raise AgentError.standard(
                 "UNAUTHENTICATED",
