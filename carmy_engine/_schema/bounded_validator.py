@@ -100,7 +100,8 @@ def counting_validator(types: Types, root: Node) -> Callable[[bytes], Any] | Non
     return counted
 
 
-_STRING = r'"(?:[^"\\]|\\.)*+"'
+# A string without an end goes on to the end of the text, or looking for its end would start at each quotation mark again.
+_STRING = r'"(?:[^"\\]|\\.)*+"?'
 _STRINGS_AND_BRACKETS = re.compile(rf"{_STRING}|[\[\]{{}}]".encode(), re.DOTALL)
 
 
