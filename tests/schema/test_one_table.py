@@ -49,6 +49,7 @@ from pydantic_core import core_schema
 
 from carmy_engine._compiled import CompiledTool
 from carmy_engine._declare import Arg
+from carmy_engine._schema.json_form import encode_arguments
 from carmy_engine._schema.table import TABLE
 from carmy_engine.errors import AgentError, DeclarationError
 from tests.engine.declare.conftest import giving_tool, taking_tool
@@ -467,8 +468,37 @@ ODD = dt.timezone(dt.timedelta(minutes=19, seconds=32))
     ],
 )
 def test_an_offset_with_seconds_is_never_cut(annotation: Any, value: Any) -> None:
-    """ISO 8601 has no offsets with seconds, so such a time is refused, both ways."""
+    """ISO 8601 has no offsets with seconds, so such a time is refused."""
     assert "whole minutes" in refused(giving_tool(annotation), value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            {"x": dt.datetime(1930, 1, 1, tzinfo=ODD)},
+            "argument 'x' must have a time zone whose offset is whole minutes",
+        ),
+        ({"x": [{"y": dt.time(1, tzinfo=ODD)}]}, "argument 'x[0].y' must have a time zone"),
+        ({"x": {2023: 1, "2023": 2}}, "argument 'x' has two keys that are both '2023' in JSON"),
+        ({"x": {2023: 1, 2024: 2}}, None),
+    ],
+)
+def test_arguments_in_process_lose_nothing(arguments: dict[str, Any], words: str | None) -> None:
+    """Arguments given as Python values are refused where JSON would cut a time or lose a key."""
+    if words is None:
+        assert encode_arguments(arguments) == b'{"x":{"2023":1,"2024":2}}'
+        return
+    with pytest.raises(AgentError) as caught:
+        encode_arguments(arguments)
+    assert caught.value.message.startswith(words)
+
+
+@pytest.mark.parametrize("text", ['"1930-01-01T00:00:00+00:19:32"', '"1930-01-01T00:00:00+001932"'])
+def test_an_offset_with_seconds_is_no_argument(text: str) -> None:
+    """A time with seconds in its offset is refused as an argument."""
+    with pytest.raises(AgentError, match="must be an ISO 8601 date and time"):
+        taking_tool(dt.datetime).parse(b'{"x":%s}' % text.encode())
 
 
 def test_other_offsets_are_written() -> None:
