@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -48,7 +48,7 @@ def output_schema(types: Types, root: Node) -> Schema:
 def _generate(types: Types, root: Node, mode: Mode, defaults: Mapping[int, Any] | None = None) -> Schema:
     generator = Generator(types, defaults)
     try:
-        return _untitled(generator.generate(whole(root, types.definitions.values()), mode))
+        return _untitled(generator.generate(whole(root, types.definitions.values()), mode), generator.names_of_enums)
     except (pydantic.PydanticInvalidForJsonSchema, pydantic.PydanticUserError) as problem:
         text = str(problem).split("\n", 1)[0].rstrip(".")
         raise UnusableType(f"a type has no schema: {text}", "Use types that JSON has.") from None
@@ -69,13 +69,11 @@ def _inlined(schema: Schema) -> Schema:
     return {**root, "$defs": kept} if kept else root
 
 
-def _untitled(schema: Schema) -> Schema:
+def _untitled(schema: Schema, names: Collection[str]) -> Schema:
     """The schema without the titles that pydantic makes of the names of enums."""
-    for name, definition in schema.get("$defs", {}).items():
-        if ("enum" in definition or "const" in definition) and definition.get("title") == name:
-            del definition["title"]
-    if "enum" in schema or "const" in schema:
-        schema.pop("title", None)
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if part.get("title") in names:
+            del part["title"]
     return schema
 
 
@@ -105,6 +103,7 @@ class Generator(GenerateJsonSchema):
         super().__init__(by_alias=True)
         self._defaults = defaults
         self._tried: set[int] = set()
+        self.names_of_enums: set[str] = set()
         self.types = types
 
     def build_schema_type_to_method(self) -> Any:

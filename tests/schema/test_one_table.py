@@ -375,6 +375,14 @@ def test_what_the_schema_does_not_offer_is_refused(annotation: Any, text: str, w
     assert not allows(taken.spec.input_schema, json.loads(f'{{"x":{text}}}'))
 
 
+def test_a_flag_is_an_integer_in_a_range() -> None:
+    """The schema of a flag is an integer up to the sum of its members, without a title."""
+    assert giving_tool(Right).spec.output_schema == {"type": "integer", "minimum": 0, "maximum": 3}
+    assert taking_tool(list[Right]).spec.input_schema["$defs"] == {
+        "Right": {"type": "integer", "minimum": 0, "maximum": 3}
+    }
+
+
 def test_a_flag_with_bits_that_it_does_not_have() -> None:
     """A flag with an unknown bit is INVALID_OUTPUT."""
     assert "the output must be" in refused(giving_tool(Right), Right(5))

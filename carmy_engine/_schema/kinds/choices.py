@@ -194,6 +194,7 @@ class Members(Choice):
         return certain
 
     def publish(self, generator: Any, node: Any, proceed: Callable[[Any], Node]) -> Node:
+        generator.names_of_enums.add(node["cls"].__name__)
         made = super().publish(generator, node, proceed)
         if not _is_flag(node):
             return made
