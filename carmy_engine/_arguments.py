@@ -69,7 +69,12 @@ class ArgumentsParser:
                 raise TakesLong(partial(check, data))
             try:
                 found = validate(data)
-                return {name: found, **injected} if name is not None else {**found, **injected} if injected else found
+                if name is not None:
+                    return {name: found, **injected}
+                if injected:
+                    found.update(injected)
+                checked: dict[str, Any] = found
+                return checked
             except ValidationError as problem:
                 errors = problem.errors(include_url=False) if problem.error_count() <= MAX_ERRORS_AT_ONCE else None
             except TooCostly:
