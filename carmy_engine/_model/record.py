@@ -21,7 +21,7 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         principal: Who called.
         session: In which session.
         transport: How the call arrived, ``in_process`` for direct calls; empty when nobody knows.
-        tool: The name that was asked for.
+        tool: The name that was asked for; empty for a request that a transport refused before any was known.
         effect: The tool's effect, None when there is no such tool, or nobody knows.
         status: How it ended.
         error_code: None when it completed.
