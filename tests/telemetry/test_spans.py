@@ -22,7 +22,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import carmy_websocket
 from carmy_engine import (
-    AgentContext,
     AgentError,
     App,
     Cause,
@@ -367,22 +366,19 @@ async def test_what_is_not_sampled_is_not_filled_in() -> None:
     assert recorder.spans == []
 
 
-async def test_a_span_without_a_record_is_marked_all_the_same() -> None:
-    """When the host's own clock or store lets an execution die, its span says by which exception, without its words."""
+async def test_a_span_without_a_record_is_marked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When an execution ends without a record, its span says by which exception, without its words."""
     recorder = Recorder()
 
     class Lost(BaseException):
         pass
 
-    class Policy:
-        def check(self, caller: AgentContext, spec: object) -> None:
-            raise Lost("SECRET")
+    def find(*_: object) -> None:
+        raise Lost("SECRET")
 
-        def is_listed(self, caller: AgentContext, spec: object) -> bool:
-            return True
-
-    app = App("shop").add(search).policy(Policy()).spans(recorder.tracer)
+    app = App("shop").add(search).spans(recorder.tracer)
     async with app.open() as engine:
+        monkeypatch.setattr(engine._pipeline.registry, "find", find)
         with pytest.raises(Lost):
             await engine.execute(ExecutionRequest(tool="search", arguments={"query": "a"}))
     assert (recorder.only.status.status_code, recorder.only.status.description) == (trace.StatusCode.ERROR, "Lost")

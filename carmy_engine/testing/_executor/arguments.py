@@ -104,7 +104,8 @@ async def timeouts(probe: Probe) -> None:
 
 @suite.check("E-210")
 async def precedence(probe: Probe) -> None:
-    """The first fault in the order tool, confirmation, ids, arguments is the one that is told."""
+    """The first fault in the order tool, ids, arguments is the one that is told; a confirmation comes after the ids."""
     await probe.refused("TOOL_NOT_FOUND", "nobody", {"x": 1}, request_id="")
-    await probe.refused("CONFIRMATION_REQUIRED", "destructive", {"x": 1}, request_id="")
+    await probe.refused("INVALID_ID", "destructive", {"x": 1}, request_id="")
+    await probe.refused("CONFIRMATION_REQUIRED", "destructive", {"tag": probe.name()})
     await probe.refused("INVALID_ID", "echo", {"x": 1}, request_id="")

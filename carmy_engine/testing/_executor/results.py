@@ -145,10 +145,10 @@ async def exact(probe: Probe) -> None:
 
 @suite.check("E-113")
 async def confirmation(probe: Probe) -> None:
-    """A destructive tool without the permission is ``CONFIRMATION_REQUIRED``, whatever the arguments and ids, and does not run."""
+    """A destructive tool without the permission is ``CONFIRMATION_REQUIRED``, with a request_id and without, and does not run."""
     tag = probe.name()
-    for arguments, request_id in (({"tag": tag}, None), ({"nonsense": 1}, None), ({"tag": tag}, "")):
-        result = await probe.refused("CONFIRMATION_REQUIRED", "destructive", arguments, request_id=request_id)
+    for request_id in (None, probe.name()):
+        result = await probe.refused("CONFIRMATION_REQUIRED", "destructive", {"tag": tag}, request_id=request_id)
         assert result.error is not None
         assert result.error.category == "permission"
         assert result.error.recoverable
