@@ -144,7 +144,7 @@ class _Renderer:
         def plain(value: Any) -> bytes:
             if self._is_plain(value):
                 data = _as_it_is(value)
-                # With a null in it, there was perhaps a NaN: pydantic tells, at half the speed.
+                # A null may have been NaN: the typed path finds out, at half the speed.
                 if data is not None and len(data) <= limit and b"null" not in data:
                     return data
             return typed(value)
@@ -158,7 +158,7 @@ class _Renderer:
         return self._check
 
     def _verified(self, value: Any, data: bytes, *, is_converted: bool = False) -> bytes:
-        """`data`, if it fits the schema and says exactly what it was made of."""
+        """`data`, if it fits the schema and holds the value exactly."""
         problems = self._checker.problems_in_json(data)
         if not problems and has_infinite(data):
             try:
@@ -214,7 +214,7 @@ class _Renderer:
         return self._verified(converted, data, is_converted=True)
 
     def _mismatches(self, value: Any) -> list[Problem]:
-        """What is wrong with a value that its serialiser does not take: what it would write in spite of that says so."""
+        """Problems of a value that its serialiser refuses, found in the JSON that is written regardless."""
         try:
             return self._checker.problems_in_json(self._to_json(value, warnings=False))
         except Exception:  # noqa: BLE001 - see `make_serializer`

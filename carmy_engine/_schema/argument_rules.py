@@ -1,8 +1,7 @@
-"""Core schemas of arguments: what validates them in JSON, by the table of types.
+"""Core schemas that validate arguments in JSON, by the table of types.
 
-pydantic's own strict mode is the start; what it lets through or refuses against the table is changed node by node. Every
-leaf says for itself how strict it is, because models carry configurations of their own and because a field that its
-author marked ``strict`` (either way) stays as it was marked.
+They start from pydantic's strict mode, and each row changes what that accepts or refuses against the table. Strictness is set
+on each leaf, because models carry configurations of their own. A field marked ``strict`` by its author keeps that mark.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _typed_dict(annotations: Mapping[str, Any]) -> Node:
         raise undefined(str(problem.name)) from None
     except (PydanticSchemaGenerationError, PydanticUserError, SchemaError) as problem:
         lines = str(problem).split("\n")
-        # Of a validator that could not be built, the last line says why, such as a pattern that its engine does not know.
+        # The last line gives the reason why a validator cannot be built, such as an unsupported pattern.
         text = lines[-1 if isinstance(problem, SchemaError) else 0].strip().removeprefix("error: ").rstrip(".")
         if getattr(problem, "code", None) == "class-not-fully-defined":
             raise UnresolvedType(text, "Define what it names at the level of its module.") from None

@@ -47,7 +47,7 @@ def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
         path, said = found if found is not None else ("", str(problem) if isinstance(problem, _NoForm) else "")
         error = _invalid(path, said or "have no JSON form")
     else:
-        # msgspec writes null for what JSON has no number for; only a look at the values tells.
+        # msgspec writes null for NaN and infinity, so the values have to be searched.
         infinite = first_infinite(arguments) if may_hide_infinite(arguments, data) else None
         odd = first_odd_offset(arguments) if has_offset(data) else None
         ambiguous = None if has_only_names(arguments) else first_ambiguous(arguments)
@@ -67,7 +67,7 @@ ODD_OFFSET = "must have a time zone whose offset is whole minutes, because ISO 8
 
 
 class _NoForm(Exception):  # noqa: N818 - never leaves this module
-    """A value has no JSON form; the text says what it would have to be."""
+    """A value has no JSON form; the text is what it would have to be."""
 
 
 def may_hide_infinite(value: Any, data: bytes) -> bool:

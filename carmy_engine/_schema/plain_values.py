@@ -22,7 +22,7 @@ def jsonable(value: Any) -> Any:
         return dict(value)
     for base in (str, int, float):
         if isinstance(value, base):
-            return base(value)  # msgspec knows no subclasses
+            return base(value)  # msgspec encodes no subclasses
     cls: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # a class of which nothing is known
     if hasattr(value, "__pydantic_serializer__") or hasattr(cls, "__get_pydantic_core_schema__"):
         return str(value)
@@ -30,7 +30,7 @@ def jsonable(value: Any) -> Any:
 
 
 def _by_alias(model: pydantic.BaseModel) -> bool:
-    """Aliases are the names in JSON, unless the model says otherwise."""
+    """True unless the configuration of the model turns aliases off."""
     return model.model_config.get("serialize_by_alias") is not False
 
 

@@ -1,4 +1,4 @@
-"""Values written as JSON by pydantic, at its best speed: anything that is not as it should be is somebody else's business."""
+"""The fast path that writes values as JSON; values that do not fit go to the slow path of `_output`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import SchemaSerializer
 
 from ..errors import AgentError
 
-# pydantic tells of a value that does not fit its type by a warning. Asked for an error instead (``warnings="error"``), it
+# pydantic warns of a value that does not fit its type. Asked for an error instead (``warnings="error"``), it
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the
 # warning becomes an error on its way: CPython refuses one that comes from a module whose registry of warnings is no dict,
 # and does so before it looks at any filter. Nothing that a host sets can let a wrong output pass. Serialisers that wrap

@@ -108,7 +108,7 @@ def written_name(name: str, field: Node) -> str:
 
 
 def _named(config: Mapping[str, Any], name: str, field: Node) -> Node:
-    """A field that says by itself what its names are, whatever the configuration around it."""
+    """The field with its names in JSON, which no longer depend on the configuration around it."""
     alias: Any = field.get("validation_alias")
     names: list[str] = []
     if alias is not None and config.get("validate_by_alias") is not False:

@@ -58,7 +58,7 @@ class Union(Kind):
 
 
 def _labelled(walk: Walk, choices: list[Node]) -> list[Any]:
-    """The arms of a union, each with a label, so that the location of an error tells them from names in the data."""
+    """The arms of a union, each with a label that separates it from names in the locations of errors."""
     return [(walk.visit(choice), f"{ARM}{index}:{walk.noun(choice)}") for index, choice in enumerate(choices)]
 
 
@@ -117,7 +117,7 @@ class Tagged(Kind):
 
     def publish(self, generator: Any, node: Any, proceed: Callable[[Any], Node]) -> Node:
         made = proceed(self.by_json(node))
-        # A word of OpenAPI; each arm says its tag itself.
+        # A keyword of OpenAPI; the tag is a constant in each arm.
         made.pop("discriminator", None)
         if callable(node["discriminator"]) and "oneOf" in made:
             made["anyOf"] = made.pop("oneOf")  # the function decides, and more than one arm may fit

@@ -72,7 +72,7 @@ class Default(Transparent):
         made = walk.parts(node)
         if walk.takes_null(node["schema"]):
             return made
-        # Null means omitted. The label tells the two ways apart when both fail.
+        # Null means omitted. The labels separate the two ways when both fail.
         null = core_schema.chain_schema(
             [core_schema.none_schema(), core_schema.no_info_plain_validator_function(_use_default)]
         )
