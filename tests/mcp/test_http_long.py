@@ -209,4 +209,4 @@ async def test_a_call_lists_nothing() -> None:
         before = looking.looks
         for _ in range(3):
             assert (await caller.call("wait", name="x"))["structuredContent"] == {"name": "x"}
-        assert looking.looks == before
+        assert looking.looks == before + 3  # each call asks about its own tool
