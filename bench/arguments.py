@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import pydantic
 import typing_extensions
 
-from carmy_engine._declare import compile_tool, tool
+from carmy_engine._tools.declaration import compile_tool, tool
 
 
 class Line(pydantic.BaseModel):

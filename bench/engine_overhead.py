@@ -22,7 +22,7 @@ import trio
 from pydantic import TypeAdapter
 
 from carmy_engine import ExecutionRequest, codec, open_engine, tool
-from carmy_engine._declare import compile_tool, declaration_of
+from carmy_engine._tools.declaration import compile_tool, declaration_of
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 

@@ -20,8 +20,8 @@ import trio
 
 from carmy_engine import App, Settings, tool
 from carmy_http import serve
-from carmy_http._hypercorn import connector
-from carmy_wire.serving import Server, open_listeners
+from carmy_http.hypercorn.front_end import connector
+from carmy_net import Server, open_listeners
 
 CATALOG = [f"{kind} {n}" for n in range(8) for kind in ("mouse", "keyboard")]
 BODY = b'{"tool":"search","arguments":{"query":"mouse"}}'

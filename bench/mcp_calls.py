@@ -57,7 +57,7 @@ import trio
 from carmy_stdio import claim
 from carmy_stdio._channel import LineChannel
 from carmy_stdio._threads import ThreadReader, ThreadWriter
-from carmy_mcp._connection import serve_connection
+from carmy_mcp.server.connection import serve_connection
 {CONSTANT}
 server.middleware.clear()  # as ours, which has one of its own in the place of the SDK's
 async def main():

@@ -1,13 +1,13 @@
-"""Runs the tools of agents on trio.
+"""An execution engine for the tools of agents, on trio.
 
 A map of the package, from the outside in:
 
-- `tool`, `State`, `Arg`: declare tools (`_declare`, `_signature`, `_schema`, `_arguments`, `_output`).
-- `ToolSpec`, `schema_of`: make tools by hand (`_tool_objects`).
-- `ToolRegistry`: put tools from several places together, and narrow them for one agent (`_toolbox`).
+- `tool`, `State`, `Arg`: declare tools. `ToolSpec`, `schema_of`: make tools by hand. `ToolRegistry`: put tools from several
+  places together, and narrow them for one agent (`_tools`, `_schema`).
 - `App`, `app`: put tools together with what they need; settings from code, environment and file (`_app`, `_config`).
-- `Engine`, `BoundEngine`, `open_engine`: run them (`_engine`, `_pipeline` and what the pipeline calls, step by step).
-- `ExecutionRequest`, `ExecutionResult`, the events, `AgentContext`: what goes in and what comes out (`_model`, `_context`).
+- `Engine`, `BoundEngine`, `open_engine`: run them (`_engine`: the order of steps; `_execution`: one run; `_idempotency`: the
+  meaning of a ``request_id``).
+- `ExecutionRequest`, `ExecutionResult`, the events, `AgentContext`: what goes in and what comes out (`_model`).
 - `AgentError`, `CarmyError` and its kinds: outcomes, and broken promises (`errors`).
 - `abc`: the seams for policies, sinks, stores, authenticators and transports. `codec`: the JSON all transports share;
   `carmy_engine.transport`: what else their authors need.
@@ -17,14 +17,22 @@ A map of the package, from the outside in:
 from __future__ import annotations
 
 from . import abc, codec
-from ._app import App
-from ._authenticate import BearerTokens
-from ._calls import ModelCall, ModelResult, run_calls
-from ._context import AgentContext, Cancellation, Progress
-from ._conventional import app
-from ._declare import INJECTED, Arg, State, tool
-from ._engine import BoundEngine, Engine, EngineStatistics, open_engine
-from ._events import (
+from ._app.app import App
+from ._app.authenticators import BearerTokens
+from ._app.conventional import app
+from ._config.settings import HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
+from ._engine.engine import BoundEngine, Engine, EngineStatistics, open_engine
+from ._execution.grace import grace
+from ._execution.inflight import ExecutionSummary
+from ._execution.listing import ListedExecution, ListedState
+from ._execution.model_calls import ModelCall, ModelResult, run_calls
+from ._execution.policy import RateLimit, RequireToolPermission, SafePolicy
+from ._execution.sinks import MemorySink
+from ._model.cause import Cause
+from ._model.context import AgentContext, Cancellation, Progress
+from ._model.effect import Confirmation, Effect
+from ._model.error import ErrorCategory, ErrorInfo
+from ._model.events import (
     ExecutionCompleted,
     ExecutionEvent,
     ExecutionStarted,
@@ -33,24 +41,16 @@ from ._events import (
     ToolStarted,
     ToolWaiting,
 )
-from ._grace import grace
-from ._inflight import ExecutionSummary
-from ._listing import ListedExecution, ListedState
-from ._model.cause import Cause
-from ._model.effect import Confirmation, Effect
-from ._model.error import ErrorCategory, ErrorInfo
+from ._model.execution_result import ExecutionResult
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
 from ._model.result import ExecutionStatus, NextAction
 from ._model.run import RunContext
+from ._model.settlement import Completed, Failed, NotStarted, Settlement, Unknown
 from ._model.spec import Catalog, PublicSpec, ToolSpec
-from ._policy import RateLimit, RequireToolPermission, SafePolicy
-from ._result import ExecutionResult
-from ._settings import HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
-from ._settlement import Completed, Failed, NotStarted, Settlement, Unknown
-from ._sinks import MemorySink
-from ._tool_objects import schema_of
-from ._toolbox import ToolRegistry
+from ._tools.declaration import INJECTED, Arg, State, tool
+from ._tools.registry import ToolRegistry
+from ._tools.tool_objects import schema_of
 from ._version import __version__
 from .errors import (
     AgentError,

@@ -17,9 +17,12 @@ What ours import is here, and so it is what somebody else's has. ``docs/design.m
 
 from __future__ import annotations
 
-from ._address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
-from ._arguments import encode_arguments
-from ._error_boundary import (
+from ._app.serve import end_at_once, hard_limit, kill_descendants, stop_limit
+from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
+from ._execution.cancel_scope import QuickScope
+from ._execution.event_stream import EventBuffer
+from ._idempotency.decisions import may_join
+from ._model.error_boundary import (
     Fault,
     as_agent_error,
     ask_foreign,
@@ -32,21 +35,17 @@ from ._error_boundary import (
     raise_single,
     reason_of,
 )
-from ._extras import missing_extra
-from ._fingerprint import fingerprint
-from ._idempotency import may_join
-from ._ids import new_execution_id
-from ._life import end_at_once, hard_limit, kill_descendants, stop_limit
-from ._logging import RateLimitedLogger
+from ._model.extras import missing_extra
+from ._model.fingerprint import fingerprint
+from ._model.ids import new_execution_id
+from ._model.rate_limited_log import RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
-from ._near import not_known, shortened, unknown_tool
-from ._output import invalid_output
-from ._output import too_large as output_too_large
-from ._schema.json_form import first_infinite, may_hide_infinite
+from ._model.suggestions import not_known, shortened, unknown_tool
+from ._schema.json_form import encode_arguments, first_infinite, may_hide_infinite
 from ._schema.messages import invalid_arguments, output_subject
-from ._scope import QuickScope
-from ._stream import EventBuffer
+from ._tools.output import invalid_output
+from ._tools.output import too_large as output_too_large
 
 __all__ = [
     "DEFAULT_MAX_OUTPUT_BYTES",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from .._schema.type_guards import is_list
+from .._model.type_guards import is_list
 from .equality import are_unique, canonical
 from .patterns import searcher
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .._schema.type_guards import is_dict
+from .._model.type_guards import is_dict
 from .assertions import ASSERTIONS
 from .keywords import ANNOTATIONS, LISTS, NAMING, SINGLE, TABLES
 from .references import References

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._schema.type_guards import is_dict
+from .._model.type_guards import is_dict
 from . import applicators
 from .assertions import ASSERTIONS
 from .evaluation import Applicator, Assertion, Failure, Node, run

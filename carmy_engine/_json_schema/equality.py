@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from .._schema.type_guards import is_dict, is_list
+from .._model.type_guards import is_dict, is_list
 
 _EXACT = 2**53
 """Below this, every integer is a float and the other way round."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._schema.type_guards import is_dict, is_list
+from .._model.type_guards import is_dict, is_list
 
 SINGLE = (
     "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",

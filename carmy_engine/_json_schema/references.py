@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from .._schema.type_guards import is_dict, is_list
+from .._model.type_guards import is_dict, is_list
 from .keywords import misformed, subschemas
 
 Place = tuple[str | int, ...]

@@ -18,8 +18,8 @@ import pydantic
 import typing_extensions
 from pydantic.fields import FieldInfo
 
-from .._context import AgentContext
-from .type_guards import is_list
+from .._model.context import AgentContext
+from .._model.type_guards import is_list
 
 T = TypeVar("T")
 

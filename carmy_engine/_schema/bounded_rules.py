@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic_core import core_schema
 
+from .._model.type_guards import is_list, is_tuple
 from .checkpoints import (
     SKIP,
     WANTED,
@@ -29,7 +30,6 @@ from .checkpoints import (
 )
 from .labels import NULL
 from .nodes import Node, Types, arm, parts_of, rebuilt
-from .type_guards import is_list, is_tuple
 
 
 def _or_none(node: Node) -> Node:

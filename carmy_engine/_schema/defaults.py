@@ -9,8 +9,8 @@ import msgspec
 import pydantic
 from pydantic_core import CoreConfig, SchemaValidator, ValidationError
 
-from .._error_boundary import Fault, call_foreign
-from ..errors import AgentError
+from .._model.error_boundary import Fault, call_foreign
+from .._model.errors import AgentError
 from .annotations import UnusableType
 from .kind import Walk
 from .messages import problems_of

@@ -16,8 +16,8 @@ from typing import Any
 import docstring_parser
 import typing_extensions
 
+from .._model.type_guards import is_dict
 from .annotations import QUALIFIERS
-from .type_guards import is_dict
 
 _ARGS = re.compile(r"(Args|Arguments|Parameters|Params):\s*")
 _FIELDS = re.compile(r"(Args|Arguments|Parameters|Params|Attributes|Fields):\s*")

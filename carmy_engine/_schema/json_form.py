@@ -11,13 +11,13 @@ import msgspec
 import pydantic
 import pydantic_core
 
-from .._near import shortened
-from ..codec import MAX_JSON_DEPTH, check_json, invalid_request
-from ..errors import AgentError
+from .._model.codec import MAX_JSON_DEPTH, check_json, invalid_request
+from .._model.errors import AgentError
+from .._model.suggestions import shortened
+from .._model.type_guards import is_mapping, is_sequence
 from .messages import Location, invalid_arguments, path_of, subject_of
 from .plain_values import has_only_names, jsonable, plain_name
 from .serializer import has_offset
-from .type_guards import is_mapping, is_sequence
 
 
 def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:

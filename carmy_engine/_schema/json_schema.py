@@ -9,6 +9,7 @@ import msgspec
 import pydantic
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
+from .._model.type_guards import is_dict, is_list
 from .annotations import UnusableType
 from .defaults import check_examples, shown_defaults
 from .kind import Walk
@@ -16,7 +17,6 @@ from .kinds.objects import names_taken
 from .nodes import Node, Types, is_pydantics, object_of, whole
 from .plain_values import json_form
 from .table import TABLE
-from .type_guards import is_dict, is_list
 
 Schema = dict[str, Any]
 Mode = Literal["validation", "serialization"]

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .._near import not_known, shortened
-from ..errors import AgentError
+from .._model.errors import AgentError
+from .._model.suggestions import not_known, shortened
+from .._model.type_guards import is_dict, is_tuple
 from .labels import ARM, NULL, TAG, VALUE
 from .nodes import Node, Types
 from .table import ERRORS
-from .type_guards import is_dict, is_tuple
 
 Location = tuple[str | int, ...]
 Problem = dict[str, Any]

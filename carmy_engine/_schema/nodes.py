@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic_core import CoreSchema
 
-from .type_guards import is_dict, is_list, is_tuple
+from .._model.type_guards import is_dict, is_list, is_tuple
 
 Node = dict[str, Any]
 """One core schema. pydantic publishes them as TypedDicts, one per type; a walker over all of them needs none of that."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pydantic
 
-from .type_guards import is_mapping, is_sequence
+from .._model.type_guards import is_mapping, is_sequence
 
 
 def jsonable(value: Any) -> Any:

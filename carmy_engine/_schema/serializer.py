@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic_core import SchemaSerializer
 
-from ..errors import AgentError
+from .._model.errors import AgentError
 
 # pydantic warns of a value that does not fit its type. Asked for an error instead (``warnings="error"``), it
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the

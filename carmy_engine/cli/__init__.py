@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from .._app import App
+    from .._app.app import App
 
 try:
     from ._commands import run

@@ -13,13 +13,13 @@ import msgspec
 import trio
 from cyclopts import Parameter
 
-from .. import _plugins
-from .._app import App
-from .._config import read_deployment
-from .._grace import grace
+from .._app import plugins
+from .._app.app import App
+from .._config.settings import Settings
+from .._config.sources import read_deployment
+from .._execution.grace import grace
+from .._model.errors import CarmyError, ConfigurationError
 from .._model.result import ExecutionStatus
-from .._settings import Settings
-from ..errors import CarmyError, ConfigurationError
 from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout
 from ._table import moment, table
@@ -125,7 +125,7 @@ class Books:
                 settings = msgspec.structs.replace(read_deployment().over(Settings()).store, url=url)
             except ConfigurationError as error:
                 raise UsageError(f"--store: {error}") from None
-        return _plugins.find_store(settings)(), settings.url
+        return plugins.find_store(settings)(), settings.url
 
 
 def with_store(store: Any, use: Callable[[Any], Awaitable[T]]) -> T:

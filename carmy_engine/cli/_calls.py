@@ -10,12 +10,12 @@ import msgspec
 import trio
 from cyclopts import Parameter
 
-from .. import _life
-from .._app import App
+from .._app import serve
+from .._app.app import App
+from .._model.codec import answer_body, check_json, decode
+from .._model.errors import AgentError
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
-from ..codec import answer_body, check_json, decode
-from ..errors import AgentError
 from . import _remote
 from ._identity import Identity, Permission, Principal, local_identity, refuse_identity
 from ._loop import run_loop
@@ -120,7 +120,7 @@ class Calls:
 
         async def execute() -> tuple[bytes, bool]:
             async with app.open() as engine:
-                with trio.CancelScope() as scope, _life.stop_signals(scope.cancel):
+                with trio.CancelScope() as scope, serve.stop_signals(scope.cancel):
                     caller = engine.bind(principal=identity.principal, permissions=identity.permissions)
                     result = await caller.execute(request)
                     return answer_body(result), result.status is ExecutionStatus.COMPLETED

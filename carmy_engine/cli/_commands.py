@@ -10,12 +10,12 @@ from typing import Any
 
 import cyclopts
 
-from .. import _plugins
-from .._app import App
-from .._near import nearest
-from .._settings import Settings
+from .._app import plugins
+from .._app.app import App
+from .._config.settings import Settings
+from .._model.errors import CarmyError, ConfigurationError
+from .._model.suggestions import nearest
 from .._version import __version__
-from ..errors import CarmyError, ConfigurationError
 from ._books import Books
 from ._calls import Calls
 from ._executions import Executions
@@ -79,7 +79,7 @@ def _parser(app: App | None, *, prints_help: bool) -> cyclopts.App:
     serve = commands.fitting(servers.serve)
     parser.default(serve)
     parser.command(serve, name="serve")
-    for transport in dict.fromkeys([*KNOWN_TRANSPORTS, *entry_points(group=_plugins.TRANSPORTS).names]):
+    for transport in dict.fromkeys([*KNOWN_TRANSPORTS, *entry_points(group=plugins.TRANSPORTS).names]):
         if transport != "http" and "+" not in transport:
             parser.command(commands.fitting(servers.transport(transport)), name=transport)
     parser.command(commands.fitting(commands.tools), name="tools")
@@ -154,7 +154,7 @@ class _Commands:
 def _served(settings: Settings) -> object:
     """What ``serve`` serves with; None where its packages are not installed, so that it is not checked."""
     try:
-        transport = _plugins.find(_plugins.TRANSPORTS, "http")
+        transport = plugins.find(plugins.TRANSPORTS, "http")
         if (require := getattr(transport, "require", None)) is not None:
             require(settings)
         return transport

@@ -9,12 +9,12 @@ import msgspec
 from cyclopts import Parameter
 
 from .._model.cause import Cause
+from .._model.codec import check_json
 from .._model.error import ErrorCategory
+from .._model.errors import AgentError
 from .._model.record import ExecutionRecord
 from .._model.reservation import Reservation, ReservationState
 from .._model.result import ExecutionStatus, Outcome
-from ..codec import check_json
-from ..errors import AgentError
 from ._books import AsJson, Books, Limit, StoreUrl, Target, Tool, checked_limit, with_store
 from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout

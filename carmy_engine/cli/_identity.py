@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from .._config import PERMISSIONS_VARIABLE, PRINCIPAL_VARIABLE
+from .._config.sources import PERMISSIONS_VARIABLE, PRINCIPAL_VARIABLE
 from ._outcome import UsageError
 
 Principal: TypeAlias = Annotated[

@@ -7,7 +7,7 @@ import logging
 
 import msgspec
 
-from .._settings import LogSettings
+from .._config.settings import LogSettings
 
 ROOT = "carmy"
 """The parent of the project's loggers: ``carmy.engine``, ``carmy.http``, ``carmy.websocket``, ``carmy.stdio``, ``carmy.mcp``."""

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import trio
 
-from .._error_boundary import flatten_exceptions
-from ..errors import CarmyError
+from .._model.error_boundary import flatten_exceptions
+from .._model.errors import CarmyError
 
 T = TypeVar("T")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .._app import App
-from .._grace import grace
-from .._plugins import find_store
-from .._settings import Settings
-from ..errors import ConfigurationError
+from .._app.app import App
+from .._app.plugins import find_store
+from .._config.settings import Settings
+from .._execution.grace import grace
+from .._model.errors import ConfigurationError
 from ..stores.memory import MemoryStore
 
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .._address import split_unix_url
-from .._error_boundary import reason_of
+from .._config.address import split_unix_url
+from .._model.error_boundary import reason_of
+from .._model.errors import OutcomeUnknownError
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
-from ..errors import OutcomeUnknownError
 from ._outcome import Failure, UsageError
 
 EXECUTE_PATH = "/agent/execute"

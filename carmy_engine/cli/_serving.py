@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .. import _life, _plugins
-from .._app import App
-from .._config import checked_option
-from .._settings import LogFormat, LogLevel, Settings
-from ..errors import ConfigurationError, StartupError
+from .._app import plugins, serve
+from .._app.app import App
+from .._config.settings import LogFormat, LogLevel, Settings
+from .._config.sources import checked_option
+from .._model.errors import ConfigurationError, StartupError
 from . import _worker
 from ._identity import Identity, Permission, Principal, local_identity, refuse_identity
 from ._loop import run_loop
@@ -123,7 +123,7 @@ class Servers:
         if name == "stdio":
             found: Callable[..., int] = child
         else:
-            found = either if f"{name}+http" in entry_points(group=_plugins.TRANSPORTS).names else command
+            found = either if f"{name}+http" in entry_points(group=plugins.TRANSPORTS).names else command
         found.__doc__ = KNOWN_TRANSPORTS.get(name, f"Serve over {name}.")
         return found
 
@@ -151,7 +151,7 @@ class Servers:
         if refused is not None:
             refuse_identity(identity, refused)
         with contextlib.ExitStack() as claimed:
-            transport = _plugins.find(_plugins.TRANSPORTS, name)
+            transport = plugins.find(plugins.TRANSPORTS, name)
             if (prepare := getattr(transport, "prepare", None)) is not None:
                 prepare()  # takes standard input and output for itself, before anything of the application's uses them
             else:
@@ -167,7 +167,7 @@ class Servers:
             return _serve(name, transport, app, settings, worker)
 
 
-def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, worker: _worker.Worker | None) -> int:
+def _serve(name: str, transport: serve.Transport, app: App, settings: Settings, worker: _worker.Worker | None) -> int:
     said: list[str] = []
     tell: Callable[[str], None] = say
     if worker is not None:
@@ -182,7 +182,7 @@ def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, 
         problems = await outside_problems(app, transport, settings)
         async with app.open(settings=settings, problems=problems) as engine:
             # A terminal or a service manager may signal a worker, and its supervisor does as well: that is one signal.
-            await _life.serve(engine, transport, announce=announce, patient=worker is not None)
+            await serve.serve(engine, transport, announce=announce, patient=worker is not None)
 
     try:
         run_loop(main)
@@ -190,11 +190,11 @@ def _serve(name: str, transport: _life.Transport, app: App, settings: Settings, 
         if said:
             raise  # it was listening, so this is something else
         raise Failure(f"cannot serve {name} on {settings.address}: {error.strerror or error}") from None
-    _life.limit_exit()
+    serve.limit_exit()
     return SUCCESS
 
 
-def _supervise(transport: _life.Transport, app: App, settings: Settings) -> int:
+def _supervise(transport: serve.Transport, app: App, settings: Settings) -> int:
     """Serve with several processes, each of which runs this very command line."""
     if forgets(app):
         say(

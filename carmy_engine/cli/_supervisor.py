@@ -15,10 +15,10 @@ from typing import Protocol
 
 import trio
 
-from .._engine import CLOSING_SECONDS
-from .._grace import grace
-from .._life import FLUSH_SECONDS, STUBBORN_SECONDS, kill_descendants, stop_signals
-from .._settings import Settings
+from .._app.serve import FLUSH_SECONDS, STUBBORN_SECONDS, kill_descendants, stop_signals
+from .._config.settings import Settings
+from .._engine.engine import CLOSING_SECONDS
+from .._execution.grace import grace
 from ._outcome import FAILURE, SUCCESS, USAGE, Failure
 from ._worker import environment
 

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from .._app import App
-from .._config import Deployment, read_deployment
-from .._conventional import conventional
-from .._declare import ToolDeclaration, declared
-from .._near import nearest
-from ..errors import CarmyError
+from .._app.app import App
+from .._app.conventional import conventional
+from .._config.sources import Deployment, read_deployment
+from .._model.errors import CarmyError
+from .._model.suggestions import nearest
+from .._tools.declaration import ToolDeclaration, declared
 from ._logs import configure_logging
 from ._outcome import Failure, UsageError
 

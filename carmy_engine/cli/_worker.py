@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from .._settings import Settings
+from .._config.settings import Settings
 
 _VARIABLE = "_CARMY_WORKER"
 """In a worker's environment: the descriptor of its socket, a colon, and the address that stands for the listening ones."""

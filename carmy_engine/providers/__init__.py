@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from .._model.errors import DeclarationError
 from .._model.spec import Catalog
-from ..errors import DeclarationError
 from ._anthropic import Anthropic
 from ._base import CallStream, Provider, Spec, neutral
 from ._gemini import Gemini

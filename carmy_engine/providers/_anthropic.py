@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._calls import ModelResult
+from .._execution.model_calls import ModelResult
 from ._base import CallStream, Provider, Spec, Written, key_in, look, many, parameters_of, text_in
 from ._names import NameRule
 

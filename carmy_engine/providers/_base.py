@@ -13,12 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from .. import codec
-from .._arguments import encode_arguments
-from .._calls import ModelCall, ModelResult
+from .._execution.model_calls import ModelCall, ModelResult
+from .._model import codec
+from .._model.errors import AgentError
 from .._model.spec import Catalog, PublicSpec, ToolSpec
-from .._schema.type_guards import is_list, is_mapping, is_tuple
-from ..errors import AgentError
+from .._model.type_guards import is_list, is_mapping, is_tuple
+from .._schema.json_form import encode_arguments
 from ._names import NameRule, wire_names
 from ._text import text_of
 from ._walk import Schema, portable, with_plain_root, without_nulls

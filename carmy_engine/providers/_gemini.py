@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._calls import ModelResult
+from .._execution.model_calls import ModelResult
 from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
 from ._gemini_pieces import whole_calls
 from ._gemini_schema import json_schema, openapi_schema

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from .._schema.type_guards import is_dict, is_list
-from ..codec import MAX_JSON_DEPTH
+from .._model.codec import MAX_JSON_DEPTH
+from .._model.type_guards import is_dict, is_list
 from ._base import look, many
 
 _STEP = re.compile(r"""\.([^\s.\[\]]+)|\[(\d{1,9})\]|\[(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")\]""")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .._schema.type_guards import is_dict, is_list
+from .._model.type_guards import is_dict, is_list
 from ._walk import Schema, described, mapped, parts_of
 
 _PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

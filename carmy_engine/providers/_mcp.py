@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from .._calls import ModelCall, ModelResult
+from .._execution.model_calls import ModelCall, ModelResult
 from .._model.effect import Effect
 from .._model.spec import Catalog
 from ._base import CallStream, Provider, Spec, Written, look, many

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._schema.type_guards import is_dict, is_list
+from .._model.type_guards import is_dict, is_list
 from ._walk import (
     AT_ROOT,
     Schema,

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from .._result import ExecutionResult
-from ..errors import CODES
+from .._model.errors import CODES
+from .._model.execution_result import ExecutionResult
 
 
 def _same(name: str) -> str:

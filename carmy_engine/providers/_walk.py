@@ -10,7 +10,7 @@ from typing import Any
 
 from .._json_schema import SchemaFault, bundled
 from .._json_schema.keywords import LISTS, SINGLE, TABLES
-from .._schema.type_guards import is_dict, is_list, is_mapping
+from .._model.type_guards import is_dict, is_list, is_mapping
 
 Schema = dict[str, Any]
 

@@ -9,11 +9,11 @@ from itertools import islice
 
 import msgspec
 
+from .._config.settings import StoreSettings
 from .._model.cause import Cause
+from .._model.protocols import StoreFull
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import Outcome
-from .._settings import StoreSettings
-from ..abc import StoreFull
 
 MAX_ENTRIES = 100_000
 """Identities remembered."""

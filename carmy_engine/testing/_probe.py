@@ -9,11 +9,11 @@ from typing import Any
 
 import trio
 
-from .._events import ExecutionEvent
-from .._grace import grace
+from .._execution.grace import grace
+from .._model.events import ExecutionEvent
+from .._model.execution_result import ExecutionResult
+from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
-from .._result import ExecutionResult
-from ..abc import Executor
 
 TIMEOUT_MS = 150
 """Of calls that are meant to time out: long enough to start on a busy machine, short enough not to be noticed."""

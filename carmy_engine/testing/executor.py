@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from ..abc import Executor
+from .._model.protocols import Executor
 from ._executor import suite
 from ._probe import Probe, probing
 from ._suite import Check

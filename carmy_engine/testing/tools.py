@@ -18,11 +18,11 @@ from typing import Any, Literal, cast
 
 import trio
 
-from .._compiled import CompiledTool
-from .._context import AgentContext
-from .._declare import State, compile_tool, declaration_of, tool
+from .._model.compiled_tool import CompiledTool
+from .._model.context import AgentContext
 from .._model.effect import Effect
-from ..errors import AgentError
+from .._model.errors import AgentError
+from .._tools.declaration import State, compile_tool, declaration_of, tool
 from ._stage import Stage
 
 MAX_OUTPUT_BYTES = 10_000

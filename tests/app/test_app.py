@@ -27,6 +27,7 @@ from carmy_engine import (
     ToolSpec,
     tool,
 )
+from carmy_engine._tools.declaration import declared
 
 
 class Database:
@@ -353,8 +354,8 @@ def test_a_wrong_setting_stops_a_conventional_application(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("_conventional")
 async def test_a_conventional_application_has_every_registered_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """app() serves what was declared before or after it, each tool once, also one that was added by hand as well."""
-    known = carmy_engine._declare.declared()
-    monkeypatch.setattr("carmy_engine._conventional.declared", lambda: carmy_engine._declare.declared()[len(known) :])
+    known = declared()
+    monkeypatch.setattr("carmy_engine._app.conventional.declared", lambda: declared()[len(known) :])
     app = carmy_engine.app("shop")
 
     @tool(effect="none")

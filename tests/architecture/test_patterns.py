@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ["carmy_engine", "carmy_wire", "carmy_http", "carmy_mcp", "carmy_stdio", "carmy_websocket"]
+PACKAGES = ["carmy_engine", "carmy_net", "carmy_frames", "carmy_http", "carmy_mcp", "carmy_stdio", "carmy_websocket"]
 
 MANY = 64
 """Repetitions up to which a repeat counts as bounded."""
@@ -183,4 +183,4 @@ def test_patterns_that_are_not_linear_are_found(pattern: bytes) -> None:
 
 def test_there_are_patterns() -> None:
     """The search for patterns finds some in every place that has them."""
-    assert {name.split(".")[0] for name in PATTERNS} >= {"carmy_wire", "carmy_http"}
+    assert {name.split(".")[0] for name in PATTERNS} >= {"carmy_net", "carmy_http"}

@@ -33,11 +33,11 @@ def private(source: str) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("from carmy_engine._engine import Engine", ["carmy_engine._engine.Engine"]),
+        ("from carmy_engine._engine.engine import Engine", ["carmy_engine._engine.engine.Engine"]),
         ("from carmy_engine import _engine", ["carmy_engine._engine"]),
         ("def f():\n    import carmy_engine._model.cause as c", ["carmy_engine._model.cause"]),
         ("from carmy_engine import Engine\nfrom carmy_engine.codec import decode\nfrom ._engine import other", []),
-        ("from carmy_wire._engine import other", []),
+        ("from carmy_frames._engine import other", []),
     ],
 )
 def test_private_imports_are_found(source: str, found: list[str]) -> None:

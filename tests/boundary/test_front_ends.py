@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from carmy_engine import App, HttpSettings, Settings
-from carmy_http._endpoints import Endpoints
-from carmy_http._message import Answer, Request, SendChunk, StreamResponse
-from carmy_http._server import serve_endpoints
-from carmy_mcp._connection import serve_connection
-from carmy_wire.serving import Server, open_listeners
+from carmy_http.api.endpoints import Endpoints
+from carmy_http.message import Answer, Request, SendChunk, StreamResponse
+from carmy_http.server import serve_endpoints
+from carmy_mcp.server.connection import serve_connection
+from carmy_net import Server, open_listeners
 from tests.boundary.escapes import ESCAPES, SECRET, made
 from tests.support.http import Client
 from tests.wire.pair import channel_pair

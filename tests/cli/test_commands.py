@@ -191,7 +191,7 @@ def test_a_transport_that_is_not_there(
     carmy: Carmy, monkeypatch: pytest.MonkeyPatch, transport: str, hint: str
 ) -> None:
     """A transport that is not installed is refused, saying what there is and which extra brings it."""
-    monkeypatch.setattr("carmy_engine._plugins.entry_points", lambda **_: EntryPoints())
+    monkeypatch.setattr("carmy_engine._app.plugins.entry_points", lambda **_: EntryPoints())
     ran = carmy(transport, "slow.py")
     assert ran.code == 1
     assert f"this installation has no transport '{transport}'" in ran.err

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from carmy_engine import App, Engine
-from carmy_engine._life import descendants, serve
+from carmy_engine._app.serve import descendants, serve
 
 from .conftest import running_server
 

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from carmy_engine import App, ExecutionRequest
-from carmy_engine._config import Deployment
-from carmy_engine._settings import LogSettings, Settings
+from carmy_engine._config.settings import LogSettings, Settings
+from carmy_engine._config.sources import Deployment
 from carmy_engine.cli import _logs
 from carmy_engine.cli._problems import outside_problems
 from carmy_engine.stores.memory import MemoryStore

@@ -20,7 +20,7 @@ from carmy_engine.abc import Executor, Outcome, Reservation
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
 from carmy_mcp import open_mcp
-from carmy_mcp._serving import serve_http
+from carmy_mcp.server.http_transport import serve_http
 
 WAYS: dict[str, tuple[Any, Any]] = {
     "http": (carmy_http.serve, carmy_http.open_http),

@@ -27,7 +27,7 @@ from carmy_engine import (
     Unknown,
     tool,
 )
-from carmy_engine._reconcile import RECONCILE_SECONDS
+from carmy_engine._idempotency.reconcile import RECONCILE_SECONDS
 from carmy_engine.testing import RecordingSink
 
 Answer = Callable[[], Awaitable[Any]]

@@ -14,7 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, AgentError, ExecutionCompleted, ToolProgress
-from carmy_engine._stream import MAX_PENDING_BYTES, PROGRESS_BYTES
+from carmy_engine._execution.event_stream import MAX_PENDING_BYTES, PROGRESS_BYTES
 from carmy_engine.codec import event_body
 from tests.engine.kit import bench, code, read, request
 
@@ -372,7 +372,7 @@ async def test_two_streams_of_one_request():
 
 async def test_an_event_of_waiting_for_a_thread(mock_clock):
     """A call that waits for a worker thread says so, like one that waits for a turn."""
-    from carmy_engine._threads import MAX_THREADS
+    from carmy_engine._execution.threads import MAX_THREADS
 
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
@@ -411,8 +411,8 @@ async def test_a_thread_that_is_abandoned_as_it_begins(mock_clock):
 
 async def test_a_report_that_is_delivered_before_the_threads_beginning():
     """The event loop may come to a thread's report first; the tool has begun all the same, and that is told first and once."""
-    from carmy_engine._execution import Caller, Execution
-    from carmy_engine._stream import EventStream, StreamListener
+    from carmy_engine._execution.event_stream import EventStream, StreamListener
+    from carmy_engine._execution.execution import Caller, Execution
 
     execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
     stream = EventStream()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from carmy_engine._reservations import STORE_SECONDS
+from carmy_engine._idempotency.reservations import STORE_SECONDS
 from carmy_engine.stores.memory import MemoryStore
 from tests.engine.kit import bench, code, told
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from carmy_engine import grace
-from carmy_engine._grace import GRACE_SECONDS
+from carmy_engine._execution.grace import GRACE_SECONDS
 from tests.engine.kit import bench, code, read, told
 
 

@@ -14,9 +14,9 @@ import trio.testing
 from pydantic import AfterValidator
 
 from carmy_engine import AgentError, ExecutionRequest, tool
-from carmy_engine._declare import compile_tool
-from carmy_engine._engine import open_engine
-from carmy_engine._long_checks import MAX_AT_ONCE, MAX_WAITING
+from carmy_engine._engine.engine import open_engine
+from carmy_engine._engine.long_checks import MAX_AT_ONCE, MAX_WAITING
+from carmy_engine._tools.declaration import compile_tool
 
 LOOP = threading.get_ident()
 

@@ -7,7 +7,7 @@ import weakref
 
 import trio
 
-from carmy_engine._inflight import RECENT_BYTES, RECENT_EXECUTIONS
+from carmy_engine._execution.inflight import RECENT_BYTES, RECENT_EXECUTIONS
 from tests.engine.kit import bench, read, request
 
 
@@ -57,7 +57,7 @@ async def test_a_finished_tool_is_let_go():
 
 async def test_audit_records_are_bounded():
     """The engine's own memory of records keeps the newest, newest first."""
-    from carmy_engine._sinks import MEMORY_RECORDS
+    from carmy_engine._execution.sinks import MEMORY_RECORDS
 
     async with bench() as b:
         for _ in range(MEMORY_RECORDS + 5):

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine import _nursery_guards
+from carmy_engine._execution import nursery_guards
 from tests.boundary.escapes import Unprintable, Unspeakable
 from tests.engine.kit import bench, code, read
 
@@ -17,7 +17,7 @@ UNSPOKEN = [Unprintable(), Unspeakable()]
 
 @pytest.fixture(autouse=True)
 def installed() -> None:
-    _nursery_guards.install()
+    nursery_guards.install()
 
 
 @pytest.mark.parametrize("error", UNSPOKEN, ids=lambda error: type(error).__name__)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, AgentError, DeclarationError, RateLimit, RequireToolPermission, ToolSpec, tool
-from carmy_engine._policy import POLICY_SECONDS
+from carmy_engine._execution.policy import POLICY_SECONDS
 from carmy_engine.providers import provider
 from tests.boundary.escapes import ESCAPES, RARE_ESCAPES, made
 from tests.engine.kit import Bench, bench, code, told

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext
-from carmy_engine._threads import MAX_THREADS, Threads
+from carmy_engine._execution.threads import MAX_THREADS, Threads
 from tests.engine.kit import Bench, bench, code, read, told
 
 
@@ -272,7 +272,7 @@ async def test_leaving_the_engine_with_a_stuck_thread(clock):
 
 async def test_an_abandoned_run_counts_as_started():
     """Between a thread's claim and its first step nobody can keep it from running, so the answer says that effects may exist."""
-    from carmy_engine._execution import Caller, Execution, Phase
+    from carmy_engine._execution.execution import Caller, Execution, Phase
 
     execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
     threads = Threads()

@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from carmy_engine import AgentError, tool
-from carmy_engine._turns import Turn
+from carmy_engine._execution.turns import Turn
 from tests.engine.kit import bench, code, told
 
 

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 
-from carmy_engine._watchdog import Watchdog, tool_on
+from carmy_engine._execution.watchdog import Watchdog, tool_on
 from tests.engine.kit import bench, read
 
 

@@ -26,7 +26,7 @@ from carmy_engine import (
     tool,
 )
 from carmy_engine.testing import SCRIPTED_TOOLS, RecordingSink, Stage
-from carmy_wire.driver import open_client
+from carmy_frames.driver import open_client
 from tests.wire.pair import connected, served
 
 

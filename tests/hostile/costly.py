@@ -19,7 +19,7 @@ import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field
 
 from carmy_engine import AgentContext, App, Effect, ToolSpec
-from carmy_engine._declare import Arg
+from carmy_engine._tools.declaration import Arg
 
 app = App("costly")
 PRIME = sys.hash_info.modulus

@@ -9,7 +9,8 @@ import time
 import trio
 
 import carmy_http
-from carmy_engine import AgentContext, App, Settings, _life, tool
+from carmy_engine import AgentContext, App, Settings, tool
+from carmy_engine._app import serve
 
 
 def say(line: str) -> None:
@@ -64,12 +65,12 @@ async def main(drain_timeout: float) -> None:
     settings = Settings(address="127.0.0.1:0", drain_timeout_secs=drain_timeout)
     app = App("loaded", settings=settings).add(until, big, flood, stubborn, spin)
     async with app.open() as engine:
-        await _life.serve(engine, carmy_http.serve, announce=say)
+        await serve.serve(engine, carmy_http.serve, announce=say)
 
 
 if __name__ == "__main__":
     # Shorter than the default, and longer than what the transport itself needs.
-    _life.FLUSH_SECONDS, _life.STUBBORN_SECONDS = 2.5, 0.2
+    serve.FLUSH_SECONDS, serve.STUBBORN_SECONDS = 2.5, 0.2
     if limit := int(sys.argv[2]):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     trio.run(main, float(sys.argv[1]))

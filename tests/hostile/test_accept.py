@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._logging import BURST_LINES
-from carmy_wire.serving import Server
-from carmy_wire.serving._server import MAX_ACCEPTED_AT_ONCE
+from carmy_engine._model.rate_limited_log import BURST_LINES
+from carmy_net import Server
+from carmy_net._server import MAX_ACCEPTED_AT_ONCE
 from tests.hostile.siege import LAST, RECOVERY_SECONDS, no_fault
 from tests.hostile.test_shutdown import loaded
 

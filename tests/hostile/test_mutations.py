@@ -10,7 +10,7 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from carmy_http import _limits
+from carmy_http import limits
 from tests.hostile.siege import HEALTH, LAST, besieged, call, converse, front_end, no_fault, parse
 from tests.hostile.tools import ALL
 from tests.support.http import render
@@ -26,7 +26,7 @@ TOGETHER = 50
 @pytest.fixture(autouse=True)
 def short_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The honest request may become a part of the damaged one, so that nothing asks for the connection's end."""
-    monkeypatch.setattr(_limits, "KEEP_ALIVE_SECONDS", KEEP_ALIVE_SECONDS)
+    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", KEEP_ALIVE_SECONDS)
 
 
 CHUNKED = {"content-type": "application/json", "transfer-encoding": "chunked"}

@@ -22,13 +22,13 @@ PACKAGES = ("carmy_engine", "carmy_http", "carmy_mcp", "carmy_stdio", "carmy_web
 
 TRUSTED = {
     "carmy_engine.cli": "words of the command line, files of the host",
-    "carmy_engine._address": "the host's settings",
-    "carmy_engine._config": "the host's settings",
+    "carmy_engine._config.address": "the host's settings",
+    "carmy_engine._config.sources": "the host's settings",
     "carmy_engine._schema.docstrings": "docstrings of the program",
-    "carmy_engine._declare": "names of tools, at start",
-    "carmy_engine._mount": "names of tools, at start",
+    "carmy_engine._tools.declaration": "names of tools, at start",
+    "carmy_engine._gateway.mount": "names of tools, at start",
     "carmy_engine.providers": "schemas of the program, answers of the host's own model",
-    "carmy_engine._jsonschema": "schemas of the program",
+    "carmy_engine._tools.tool_objects": "schemas of the program",
 }
 """Modules whose patterns never see what a stranger sent, and what they see."""
 

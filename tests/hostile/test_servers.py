@@ -11,7 +11,9 @@ import pytest
 import trio
 
 from carmy_engine import AgentError, ClosedError, ExecutionRequest, OutcomeUnknownError
-from carmy_http import _client, _client_decide, _client_exchange, open_http
+from carmy_http import open_http
+from carmy_http.client import executor as _client
+from carmy_http.client import http_io, retries
 
 LIMIT_SECONDS = 30.0
 MAX_MEMORY = 40 * 1024 * 1024
@@ -98,8 +100,8 @@ async def test_answers(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_client, "CATALOG_SECONDS", 0.5)
     monkeypatch.setattr(_client, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(_client, "MAX_ANSWER_BYTES", 4 * 1024 * 1024)
-    monkeypatch.setattr(_client_exchange, "MAX_ANSWER_BYTES", 4 * 1024 * 1024)
-    monkeypatch.setattr(_client_decide, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(http_io, "MAX_ANSWER_BYTES", 4 * 1024 * 1024)
+    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
     told: list[str] = []
     tracemalloc.start()
     request = ExecutionRequest(tool="echo", arguments={}, timeout_ms=500)

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from carmy_engine import Cause, MemorySink
-from carmy_http import _limits
+from carmy_http import limits as _limits
 from tests.hostile.siege import (
     HEALTH,
     LAST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carmy_http._accept import content_type_problem, matches_etag, wants_events
+from carmy_http.api.content_negotiation import content_type_problem, matches_etag, wants_events
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_http._admission import MAX_PER_ROUND, Admission
+from carmy_http.hypercorn.admission import MAX_PER_ROUND, Admission
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from carmy_engine._authenticate import BearerTokens
-from carmy_engine._context import AgentContext
+from carmy_engine._app.authenticators import BearerTokens
+from carmy_engine._model.context import AgentContext
 from carmy_engine.abc import Credentials
 from carmy_engine.errors import ConfigurationError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from carmy_engine._context import AgentContext
-from carmy_engine._policy import RequireToolPermission
+from carmy_engine._execution.policy import RequireToolPermission
+from carmy_engine._model.context import AgentContext
 from tests.http.tools import delete, echo, progress
 from tests.support.http import serving
 

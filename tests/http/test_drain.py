@@ -9,10 +9,10 @@ import socket
 import pytest
 import trio
 
-from carmy_engine._context import AgentContext
-from carmy_engine._declare import tool
-from carmy_http import _limits
-from carmy_wire.serving import _server
+from carmy_engine._model.context import AgentContext
+from carmy_engine._tools.declaration import tool
+from carmy_http import limits
+from carmy_net import _server
 from tests.http.tools import big, echo
 from tests.support.http import JSON, Client, Running, render, serving
 
@@ -98,7 +98,7 @@ async def test_new_calls_during_the_drain() -> None:
 
 async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that comes on an idle connection just after the server has stopped listening is answered, for the last time."""
-    monkeypatch.setattr(_limits, "LAST_REQUEST_SECONDS", 30.0)
+    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30.0)
     gate = Gate()
     async with (
         serving(gate.tool, echo) as server,
@@ -123,7 +123,7 @@ async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_connections_that_nobody_has_accepted_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has connected and asked before the listener closes is answered, however many there are."""
-    monkeypatch.setattr(_limits, "LAST_REQUEST_SECONDS", 30.0)
+    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30.0)
     request = render("GET", "/ready")
     async with serving(echo) as server, contextlib.AsyncExitStack() as stack:
         waiting: list[socket.socket] = []
@@ -140,7 +140,7 @@ async def test_connections_that_nobody_has_accepted_yet(monkeypatch: pytest.Monk
 
 async def test_no_answer_is_the_last_one_without_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that was on its way when the server stopped, and does not say that it is the last one, is followed by one more."""
-    monkeypatch.setattr(_limits, "LAST_REQUEST_SECONDS", 30.0)
+    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30.0)
     size = 4 * 1024 * 1024
     body = b'{"tool":"big","arguments":{"size":%d}}' % size
     async with serving(big, echo) as server, server.client() as client:

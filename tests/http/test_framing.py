@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carmy_wire.http1 import MAX_HEAD_BYTES, MAX_HEADER_LINES
+from carmy_net.http1 import MAX_HEAD_BYTES, MAX_HEADER_LINES
 from tests.http.tools import echo
 from tests.support.http import render, serving
 

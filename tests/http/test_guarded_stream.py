@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from carmy_engine import Settings
-from carmy_http import _limits
-from carmy_http._hypercorn import connector
-from carmy_wire.serving import Server, open_listeners
+from carmy_http import limits
+from carmy_http.hypercorn.front_end import connector
+from carmy_net import Server, open_listeners
 from tests.support.http import Client, render
 
 END = {"type": "http.response.body", "body": b"ok"}
@@ -64,7 +64,7 @@ async def test_work_behind_an_answer_outlives_the_client() -> None:
 
 async def test_a_body_comes_as_the_application_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """However fast a client sends, no more of a body is taken in than the bound until the application receives it."""
-    monkeypatch.setattr(_limits, "MAX_UNREAD_BYTES", 100_000)
+    monkeypatch.setattr(limits, "MAX_UNREAD_BYTES", 100_000)
     size = 30_000_000
     go_on = trio.Event()
     pieces: list[int] = []

@@ -7,9 +7,9 @@ import threading
 import pytest
 import trio
 
-from carmy_engine._logging import BURST_LINES
+from carmy_engine._model.rate_limited_log import BURST_LINES
 from carmy_engine.errors import AgentError
-from carmy_http import _health
+from carmy_http.api import health as _health
 from tests.boundary.escapes import ESCAPES, SECRET, made
 from tests.http.tools import echo
 from tests.support.http import serving

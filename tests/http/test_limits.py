@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from carmy_http import _limits
+from carmy_http import limits
 from tests.http.tools import echo, sleep
 from tests.support.http import Running, front_end, render, serving
 
@@ -31,7 +31,7 @@ async def test_silent_connection() -> None:
 
 async def test_idle_connection_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between requests a connection may be idle for longer than a head may take, and not for ever."""
-    monkeypatch.setattr(_limits, "KEEP_ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
     async with serving(echo, http={"header_timeout_secs": 0.05}) as server, server.client() as client:
         with trio.fail_after(5):
             assert (await client.request("GET", "/health")).status == 200

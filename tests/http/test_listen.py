@@ -6,11 +6,11 @@ import socket
 
 import pytest
 
-from carmy_engine._authenticate import BearerTokens
-from carmy_engine._context import AgentContext
-from carmy_engine._settings import Settings
+from carmy_engine._app.authenticators import BearerTokens
+from carmy_engine._config.settings import Settings
+from carmy_engine._model.context import AgentContext
 from carmy_engine.errors import ConfigurationError
-from carmy_wire.serving import address_of, open_listeners, watch_link
+from carmy_net import address_of, open_listeners, watch_link
 from tests.http.tools import echo
 from tests.support.http import serving
 

@@ -10,7 +10,7 @@ import pytest
 
 from carmy_engine import AgentError
 from carmy_engine.codec import duplicate_key
-from carmy_http._execute import parse
+from carmy_http.api.execute import parse
 
 NAMES = ("tool", "arguments", "request_id", "timeout_ms", "on_running")
 TEXTS = ("echo", "tool", "arguments", '"arguments":', '"tool":', "\u00e9", "\u2028", "\\", '"', "x" * 300, "x" * 5000)

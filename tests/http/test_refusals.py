@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, BearerTokens, ExecutionRecord
-from carmy_engine._logging import BURST_LINES
+from carmy_engine._execution.refusals import MAX_RECORDS
+from carmy_engine._model.rate_limited_log import BURST_LINES
 from carmy_engine._model.result import ExecutionStatus
-from carmy_engine._refusals import MAX_RECORDS
 from tests.http.tools import echo
 from tests.support.http import JSON, Running, render, serving
 

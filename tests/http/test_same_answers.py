@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from carmy_http import _limits
+from carmy_http import limits
 from tests.hostile.siege import LAST, converse, parse
 from tests.hostile.test_mutations import VALID, mutant
 from tests.http.tools import echo
@@ -77,7 +77,7 @@ def server() -> None:
 @pytest.fixture(autouse=True)
 def short_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a damaged request has swallowed is waited for only briefly."""
-    monkeypatch.setattr(_limits, "KEEP_ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
 
 
 async def test_same_answers() -> None:

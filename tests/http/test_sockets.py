@@ -14,7 +14,7 @@ import trio
 
 from carmy_engine import AgentContext, BearerTokens, ConfigurationError, Settings
 from carmy_engine.abc import Credentials
-from carmy_wire.serving import address_of, open_listeners, url_of
+from carmy_net import address_of, open_listeners, url_of
 from tests.http.tools import echo
 from tests.support.http import Answer, Client, serving
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine._context import AgentContext
-from carmy_engine._declare import tool
-from carmy_http import _limits, _sse
+from carmy_engine._model.context import AgentContext
+from carmy_engine._tools.declaration import tool
+from carmy_http import limits
+from carmy_http.api import event_response
+from carmy_http.api import event_response as _sse
 from tests.http.tools import big, echo, fail, parts, progress, sleep
 from tests.support.http import JSON, Client, serving
 
@@ -108,7 +110,7 @@ async def test_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 0.02)
     async with serving(sleep) as server:
         answer = await server.call("sleep", EVENTS, arguments={"seconds": 60}, timeout_ms=200)
-    assert answer.body.count(_sse.HEARTBEAT) >= 2
+    assert answer.body.count(event_response.HEARTBEAT) >= 2
     assert parse(answer.body)[-1][1]["error"]["code"] == "TIMEOUT"
 
 
@@ -122,7 +124,7 @@ async def test_no_line_separators_in_data() -> None:
 
 async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes nothing for the time limit loses its connection, and its execution is cancelled."""
-    monkeypatch.setattr(_limits, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "WRITE_SECONDS", 0.2)
     sent = 0
     started = trio.Event()
 
@@ -146,7 +148,7 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_large_answer_reaches_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit of a write counts from the last progress, so a reader that only is slow gets everything."""
-    monkeypatch.setattr(_limits, "WRITE_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "WRITE_SECONDS", 1.0)
     async with serving(big) as server, server.client() as client:
         with trio.fail_after(30):
             answer = await client.call("big", arguments={"size": 7_000_000})
@@ -155,7 +157,7 @@ async def test_a_large_answer_reaches_a_slow_reader(monkeypatch: pytest.MonkeyPa
 
 def test_one_line() -> None:
     """Line ends between the tokens of a document become spaces."""
-    assert _sse._one_line(b'{\r\n"a": 1\n}') == b'{  "a": 1 }'
+    assert event_response._one_line(b'{\r\n"a": 1\n}') == b'{  "a": 1 }'
 
 
 async def test_http_1_0() -> None:

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from carmy_engine import Settings
-from carmy_wire.serving import Server, open_listeners
+from carmy_net import Server, open_listeners
 from tests.http.tools import echo, sleep
 from tests.support.http import JSON, Client, render, serving
 

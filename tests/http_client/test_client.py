@@ -24,7 +24,9 @@ from carmy_engine import (
     ExecutionRequest,
     OutcomeUnknownError,
 )
-from carmy_http import _client, _client_decide, open_http
+from carmy_http import open_http
+from carmy_http.client import executor as _client
+from carmy_http.client import retries
 from tests.support.http_client import Exchange, scripted, serving
 
 ECHO = ExecutionRequest(tool="echo", arguments={"text": "a"})
@@ -216,7 +218,7 @@ async def test_after_the_block() -> None:
 
 async def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nobody listens, the call is tried a few times and then is a ClosedError that says that nothing was sent."""
-    monkeypatch.setattr(_client_decide, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
     url = await unused()
     async with open_http(url) as client:
         with pytest.raises(ClosedError, match=re.escape("cannot connect (Connection refused); the call was not sent")):
@@ -261,7 +263,7 @@ async def test_a_connection_that_breaks(cut: bytes) -> None:
 
 async def test_a_connection_that_breaks_with_a_request_id(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a request_id the same request is sent again, a few times, and then the outcome is unknown."""
-    monkeypatch.setattr(_client_decide, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
     bodies: list[bytes] = []
     good_from = 3
 

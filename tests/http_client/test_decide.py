@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from carmy_engine import AgentError, ClosedError, ErrorInfo, ExecutionRequest, ExecutionResult
-from carmy_http._client_decide import (
+from carmy_http.client.retries import (
     FIRST_WAIT_SECONDS,
     MAX_ATTEMPTS,
     Failure,

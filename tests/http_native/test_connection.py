@@ -10,10 +10,10 @@ from typing import cast
 import trio
 
 from carmy_engine.transport import RateLimitedLogger
-from carmy_http._endpoints import Endpoints
-from carmy_http._native import NativeConnection
-from carmy_http._native_around import Surroundings
-from carmy_http._native_keeper import Keeper
+from carmy_http.api.endpoints import Endpoints
+from carmy_http.native.connection import NativeConnection
+from carmy_http.native.surroundings import Surroundings
+from carmy_http.native.timeouts import Keeper
 
 
 def connected() -> tuple[NativeConnection, socket.socket]:

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from carmy_engine.transport import RateLimitedLogger
-from carmy_http._native_keeper import PAUSE_SECONDS, Keeper
+from carmy_http.native.timeouts import PAUSE_SECONDS, Keeper
 
 
 class Connection:

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from carmy_engine.transport import RateLimitedLogger
-from carmy_http import _native_pump
-from carmy_http._native_pump import MAX_AT_ONCE, Pump
+from carmy_http.native import leader_follower
+from carmy_http.native.leader_follower import MAX_AT_ONCE, Pump
 from tests.boundary.escapes import ESCAPES, made
 
 LIMIT = 10.0
@@ -96,7 +96,7 @@ async def test_nobody_is_served_twice_before_others(
 
 async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a round has taken its time, what is held is sent and other tasks have their turn before the next call."""
-    monkeypatch.setattr(_native_pump, "MAX_ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(leader_follower, "MAX_ROUND_SECONDS", 0.0)
 
     async def answer(connection: Connection) -> None:
         assert [len(other.sent) for other in connections] == [
@@ -116,7 +116,7 @@ async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_who_has_left_meanwhile_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that was found ready, and is released before its turn, is not served."""
-    monkeypatch.setattr(_native_pump, "MAX_ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(leader_follower, "MAX_ROUND_SECONDS", 0.0)
 
     async def answer(connection: Connection) -> None:
         for other in connections:

@@ -13,12 +13,13 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, tool
-from carmy_engine._events import ExecutionEvent, ExecutionStarted, ToolProgress
-from carmy_engine._execution import Caller, Execution
+from carmy_engine._execution.execution import Caller, Execution
+from carmy_engine._model.events import ExecutionEvent, ExecutionStarted, ToolProgress
 from carmy_engine.transport import RateLimitedLogger
-from carmy_http import _sse
-from carmy_http._native_teller import MAX_AT_ONCE, Outlet, Teller
-from carmy_http._sse import EventResponse
+from carmy_http.api import event_response
+from carmy_http.api import event_response as _sse
+from carmy_http.api.event_response import EventResponse
+from carmy_http.native.event_writer import MAX_AT_ONCE, Outlet, Teller
 from tests.http.test_stream import EVENTS, parse, start
 from tests.http.tools import echo, progress
 from tests.support.http import front_end, serving
@@ -114,9 +115,9 @@ async def test_each_is_told_of_its_own_silence(monkeypatch: pytest.MonkeyPatch, 
         other.outlet.put(ToolProgress, other.execution, progress=1)
         assert (await other.told()).startswith(b"event: tool.progress\n")
         mock_clock.jump(3)
-        assert (await one.told(), await other.told()) == (_sse.HEARTBEAT, b"")
+        assert (await one.told(), await other.told()) == (event_response.HEARTBEAT, b"")
         mock_clock.jump(3)
-        assert (await one.told(), await other.told()) == (b"", _sse.HEARTBEAT)
+        assert (await one.told(), await other.told()) == (b"", event_response.HEARTBEAT)
 
 
 async def test_nothing_gets_into_a_piece_that_is_on_its_way(
@@ -134,13 +135,13 @@ async def test_nothing_gets_into_a_piece_that_is_on_its_way(
         data = await client.told()
         assert client.given_up == 0
         mock_clock.jump(QUIET)
-        assert await client.told() == _sse.HEARTBEAT
+        assert await client.told() == event_response.HEARTBEAT
     assert data.startswith(b"HEAD event: tool.progress\n")
     events = parse(data.removeprefix(b"HEAD "))
     assert [len(payload["partial"]) for _, payload, _ in events[:2]] == [4_000_000, 10]
     assert events[2][1]["progress"] == 1
     assert [seq for _, _, seq in events] == [0, 1, 2]
-    assert _sse.HEARTBEAT not in data
+    assert event_response.HEARTBEAT not in data
 
 
 async def test_what_is_taken_is_bounded() -> None:
@@ -216,14 +217,14 @@ async def test_an_end_does_not_hide_what_is_missing(mock_clock: MockClock) -> No
         await wait_all_tasks_blocked()
         assert left == [None]
         await client.told()
-        mock_clock.jump(QUIET + _sse.HEARTBEAT_SECONDS)
+        mock_clock.jump(QUIET + event_response.HEARTBEAT_SECONDS)
         assert await client.told() == b""
 
 
 async def test_a_report_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A stream whose event cannot be written breaks off without a proper end, even if its call ends at once; others go on."""
     going_on = trio.Event()
-    frame = _sse.frame
+    frame = event_response.frame
 
     def fails(event: ExecutionEvent) -> bytes:
         if isinstance(event, ToolProgress):
@@ -298,4 +299,4 @@ async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_
         await wait_all_tasks_blocked()
         assert told == [kind] * 1000
         told.clear()
-        mock_clock.jump(_sse.HEARTBEAT_SECONDS)
+        mock_clock.jump(event_response.HEARTBEAT_SECONDS)

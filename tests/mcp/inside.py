@@ -10,11 +10,11 @@ import msgspec
 import trio
 
 from carmy_engine import AgentContext, App, BoundEngine, Engine
-from carmy_mcp._confirm import Questions
-from carmy_mcp._connection import serve_connection
-from carmy_mcp._server import make_server
-from carmy_mcp._stdio import _exchange_of
-from carmy_mcp._tasks import EXTENSION, Tasks
+from carmy_mcp.server.confirmations import Questions
+from carmy_mcp.server.connection import serve_connection
+from carmy_mcp.server.sdk_server import make_server
+from carmy_mcp.server.stdio import _exchange_of
+from carmy_mcp.server.tasks import EXTENSION, Tasks
 from tests.mcp.conftest import HELLO, request
 
 MODERN = "2026-07-28"

@@ -27,7 +27,7 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_mcp import open_mcp
-from carmy_mcp._client import McpClient
+from carmy_mcp.client.executor import McpClient
 from tests.mcp import far
 from tests.stdio.conftest import appears, is_gone
 
@@ -232,7 +232,7 @@ async def test_noise(tmp_path: Path) -> None:
 
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message over the limit ends the connection: whose answer it was cannot be told any more."""
-    monkeypatch.setattr("carmy_mcp._client_stdio.MAX_ANSWER_BYTES", 5000)
+    monkeypatch.setattr("carmy_mcp.client.stdio.MAX_ANSWER_BYTES", 5000)
     async with scripted(tmp_path) as client:
         with pytest.raises(OutcomeUnknownError, match="more than 5000 bytes"):
             await client.execute(request("huge", size=6000))

@@ -26,7 +26,7 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_mcp import open_mcp
-from carmy_mcp._serving import serve_http
+from carmy_mcp.server.http_transport import serve_http
 from tests.mcp import far
 from tests.mcp.test_client import CALLS, compare, request
 from tests.support.http_client import Exchange, scripted
@@ -163,7 +163,7 @@ async def test_calls_without_an_answer() -> None:
 
 async def test_answers_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer over the limit, as one document or as an event, is lost, and its connection with it; the client goes on."""
-    monkeypatch.setattr("carmy_mcp._client_http.MAX_ANSWER_BYTES", 5000)
+    monkeypatch.setattr("carmy_mcp.client.streamable_http.MAX_ANSWER_BYTES", 5000)
 
     async def large(exchange: Exchange, message: dict[str, Any]) -> None:
         kind = message["params"]["arguments"]["kind"]
@@ -189,7 +189,7 @@ async def test_calls_that_are_refused() -> None:
 
 async def test_a_stream_that_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that ends before its answer, and has told its position, is continued from there."""
-    monkeypatch.setattr("carmy_mcp._client_http.RESUME_SECONDS", 0.01)
+    monkeypatch.setattr("carmy_mcp.client.streamable_http.RESUME_SECONDS", 0.01)
     asked: list[dict[str, Any]] = []
 
     async def answer(exchange: Exchange, message: dict[str, Any]) -> None:

@@ -8,9 +8,9 @@ import mcp_types as types
 import pytest
 
 from carmy_engine import Catalog, Confirmation, Effect, PublicSpec
-from carmy_mcp._client_results import MAX_ERROR_BYTES, answered
-from carmy_mcp._client_tools import FarTool, catalog_of, far_tool
-from carmy_mcp._listing import page_of
+from carmy_mcp.client.catalog import FarTool, catalog_of, far_tool
+from carmy_mcp.client.results import MAX_ERROR_BYTES, answered
+from carmy_mcp.protocol.listing import page_of
 
 ERROR = {"code": "NO_STOCK", "message": "", "category": "conflict", "recoverable": False, "retryable": True}
 

@@ -15,8 +15,9 @@ from mcp import types
 from mcp.client.stdio import StdioServerParameters
 
 from carmy_engine import Effect, ToolSpec
-from carmy_mcp import _confirm
-from carmy_mcp._confirm import ANSWER_SECONDS, MAX_QUESTIONS, MAX_SHOWN, Questions
+from carmy_mcp.server import confirmations
+from carmy_mcp.server import confirmations as _confirm
+from carmy_mcp.server.confirmations import ANSWER_SECONDS, MAX_QUESTIONS, MAX_SHOWN, Questions
 from tests.mcp.conftest import COMMAND, HELLO, ask, call
 from tests.mcp.inside import MODERN, Client, Ran, code, connected
 from tests.stdio.conftest import peer
@@ -314,11 +315,11 @@ def test_what_a_person_sees() -> None:
     """Long arguments are cut, saying so, and no character can make the question look like another one."""
     spec = ToolSpec(name="t", description="", input_schema={}, output_schema={}, effect=Effect.DESTRUCTIVE)
     tricks = {"a": "x\u202ey\u200b\u2028z\x1b[2J\U000e0001", "b": "größe 漢字"}
-    message = _confirm._message(spec, msgspec.json.encode(tricks) + b"\n\n  ")
+    message = confirmations._message(spec, msgspec.json.encode(tricks) + b"\n\n  ")
     assert message.isprintable()
     assert "größe 漢字" in message
     assert msgspec.json.decode(message.partition("? ")[2]) == tricks
-    long = _confirm._message(spec, msgspec.json.encode({"a": "x" * 1_000_000}))
+    long = confirmations._message(spec, msgspec.json.encode({"a": "x" * 1_000_000}))
     assert len(long) < MAX_SHOWN + 200
     assert f"{1_000_000 + 8 - MAX_SHOWN} more characters" in long
 

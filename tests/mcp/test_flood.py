@@ -8,7 +8,7 @@ import trio.testing
 from mcp import types
 
 from carmy_engine import App
-from carmy_mcp import _connection
+from carmy_mcp.server import connection as _connection
 from tests.mcp.inside import Ran, connected
 
 

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from sse_starlette import EventSourceResponse
 
-import carmy_mcp._http
+import carmy_mcp.server.streamable_http
 from carmy_engine import AgentContext, BearerTokens, Cause
-from carmy_mcp._sessions import FullError, Sessions
+from carmy_mcp.server.sessions import FullError, Sessions
 from tests.mcp.conftest import HELLO
 from tests.mcp.http import ACCEPT, MODERN, TOOLS, VERSIONS, Caller, calling, is_running, last_record, messages
 from tests.support.http import Answer, Running, front_end, serving
@@ -208,7 +208,7 @@ async def test_whose_a_session_is() -> None:
 
 async def test_sessions_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit the session that has been idle for longest makes room; when all are in use, the next one is refused."""
-    monkeypatch.setattr(carmy_mcp._http, "Sessions", lambda: Sessions(3))
+    monkeypatch.setattr(carmy_mcp.server.streamable_http, "Sessions", lambda: Sessions(3))
     async with serving(*TOOLS) as server, calling(server) as busy, calling(server) as idle:
         await busy.send("tools/call", name="hold", arguments={})
         await is_running(server.engine)
@@ -242,7 +242,7 @@ async def _hold(server: Running, *, task_status: trio.TaskStatus[None]) -> None:
 
 async def test_a_session_that_is_idle_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends by itself, but not while a call runs in it."""
-    monkeypatch.setattr(carmy_mcp._http, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(carmy_mcp.server.streamable_http, "IDLE_SECONDS", 1.0)
     async with serving(*TOOLS) as server, calling(server) as caller:
         slept = await caller.call("hold", {"carmy/timeout_ms": 1500})
         assert slept["_meta"]["carmy/status"] == "timed_out"

@@ -8,7 +8,7 @@ import random
 import pytest
 import trio
 
-from carmy_http import _limits
+from carmy_http import limits
 from tests.hostile import siege
 from tests.hostile.siege import LAST, converse, front_end, no_fault, parse
 from tests.hostile.test_mutations import MUTATIONS
@@ -39,7 +39,7 @@ def terms(monkeypatch: pytest.MonkeyPatch) -> None:
     some statuses of its own.
     """
     monkeypatch.setattr(siege, "STATUSES", STATUSES)
-    monkeypatch.setattr(_limits, "KEEP_ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
 
 
 def requests_of(session: str) -> list[bytes]:

@@ -18,8 +18,8 @@ import pytest
 import trio
 import trio.testing
 
-import carmy_mcp._http
-from carmy_mcp._http import HttpApplication
+import carmy_mcp.server.streamable_http
+from carmy_mcp.server.streamable_http import HttpApplication
 from tests.mcp.conftest import COMMAND
 from tests.mcp.http import Caller, calling, echo, messages
 from tests.stdio.conftest import Peer, appears, is_there, peer
@@ -143,7 +143,7 @@ async def test_a_fault_of_what_is_mounted(caplog: pytest.LogCaptureFixture) -> N
 
 async def test_the_end_of_all_sessions(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Should what keeps the sessions fail, then they are lost, and said to be; the server goes on, and clients begin anew."""
-    real, fail = carmy_mcp._http.run_application, trio.Event()
+    real, fail = carmy_mcp.server.streamable_http.run_application, trio.Event()
 
     async def run(*arguments: Any, task_status: trio.TaskStatus[Any]) -> None:
         async with trio.open_nursery() as nursery:
@@ -152,7 +152,7 @@ async def test_the_end_of_all_sessions(monkeypatch: pytest.MonkeyPatch, caplog: 
             monkeypatch.undo()
             raise RuntimeError("a fault")
 
-    monkeypatch.setattr(carmy_mcp._http, "run_application", run)
+    monkeypatch.setattr(carmy_mcp.server.streamable_http, "run_application", run)
     async with serving(echo) as server, calling(server) as caller:
         fail.set()
         with trio.fail_after(20):

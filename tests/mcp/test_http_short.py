@@ -12,10 +12,10 @@ from mcp.server.lowlevel.server import Server
 from mcp_types.jsonrpc import HEADER_MISMATCH, JSONRPCRequest
 from pydantic import Field
 
-import carmy_mcp._short
+import carmy_mcp.server.fast_path
 from carmy_engine import Cause, McpSettings, tool
-from carmy_mcp._sessions import Sessions
-from carmy_mcp._short import ShortRoad, is_short, modern_route
+from carmy_mcp.server.fast_path import ShortRoad, is_short, modern_route
+from carmy_mcp.server.sessions import Sessions
 from tests.mcp.conftest import HELLO, request
 from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
 from tests.mcp.inside import Ran
@@ -105,7 +105,7 @@ def test_which_requests_are_short_without_a_handshake() -> None:
 
 async def test_what_clients_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is understood once for all clients that say the same, and no more of it is kept than there is room for."""
-    monkeypatch.setattr(carmy_mcp._short, "MAX_KNOWN", 2)
+    monkeypatch.setattr(carmy_mcp.server.fast_path, "MAX_KNOWN", 2)
     async with trio.open_nursery() as nursery:
         road = ShortRoad(Server[Any]("test"), lambda _: None, nursery)
 
@@ -119,7 +119,7 @@ async def test_what_clients_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -
         assert takes().connection.client_capabilities.elicitation is None
         assert takes("sampling").connection.client_capabilities.sampling is not None
         assert takes("elicitation") is not first  # it has made room
-        large = "x" * carmy_mcp._short.MAX_SAID_BYTES
+        large = "x" * carmy_mcp.server.fast_path.MAX_SAID_BYTES
         assert takes(large) is not takes(large)
 
 
@@ -231,7 +231,7 @@ async def test_a_tool_that_asks() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are soon long in coming."""
-    monkeypatch.setattr(carmy_mcp._short, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr(carmy_mcp.server.fast_path, "SILENT_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")

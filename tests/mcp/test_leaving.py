@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from carmy_engine import Cause
-from carmy_mcp._connection import LINGER_SECONDS
+from carmy_mcp.server.connection import LINGER_SECONDS
 from tests.mcp.inside import KNOWS_TASKS, MODERN, Ran, connected
 
 

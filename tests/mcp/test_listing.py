@@ -10,8 +10,8 @@ import trio.testing
 from mcp import types
 
 from carmy_engine import App, Catalog, Confirmation, Effect, PublicSpec, RequireToolPermission
-from carmy_mcp import _server
-from carmy_mcp._listing import PAGE_TOOLS, StaleCursorError, page_of
+from carmy_mcp.protocol.listing import PAGE_TOOLS, StaleCursorError, page_of
+from carmy_mcp.server import sdk_server
 from tests.mcp.inside import MODERN, Ran, code, connected
 
 NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
@@ -113,7 +113,7 @@ async def test_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> N
         rendered.append(arguments)
         return page_of(*arguments)
 
-    monkeypatch.setattr(_server, "page_of", counting)
+    monkeypatch.setattr(sdk_server, "page_of", counting)
     app = App("large")
 
     @app.tool(effect="none", description="x" * 1_500_000)

@@ -17,9 +17,10 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.stdio import StdioServerParameters
 
 from carmy_engine import Cause
-from carmy_mcp import _server, _tasks
-from carmy_mcp._results import call_result
-from carmy_mcp._tasks import EXTENSION, KEPT_SECONDS
+from carmy_mcp.protocol.results import call_result
+from carmy_mcp.server import sdk_server
+from carmy_mcp.server import tasks as _tasks
+from carmy_mcp.server.tasks import EXTENSION, KEPT_SECONDS
 from tests.mcp.conftest import COMMAND, call
 from tests.mcp.inside import KNOWS_TASKS, MODERN, Client, Ran, code, connected
 from tests.stdio.conftest import appears, is_there, peer
@@ -217,7 +218,7 @@ async def test_a_client_that_does_not_read(autojump_clock: Clock, monkeypatch: p
         rendered.append(arguments)
         return call_result(*arguments, **options)
 
-    monkeypatch.setattr(_server, "call_result", counting)
+    monkeypatch.setattr(sdk_server, "call_result", counting)
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
         task = await started(client, "x" * 600_000)

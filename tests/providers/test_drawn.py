@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from carmy_engine import ToolSpec, tool
-from carmy_engine._declare import compile_tool
 from carmy_engine._json_schema import SchemaFault, Validator, bundled
+from carmy_engine._tools.declaration import compile_tool
 from carmy_engine.providers import FORMATS
 from tests.json_schema.drawn import SCHEMAS, VALUES
 from tests.providers.rules import RULES, nodes

@@ -47,10 +47,10 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from carmy_engine._compiled import CompiledTool
-from carmy_engine._declare import Arg
+from carmy_engine._model.compiled_tool import CompiledTool
 from carmy_engine._schema.json_form import encode_arguments
 from carmy_engine._schema.table import TABLE
+from carmy_engine._tools.declaration import Arg
 from carmy_engine.errors import AgentError, DeclarationError
 from tests.engine.declare.conftest import giving_tool, taking_tool
 

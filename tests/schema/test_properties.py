@@ -42,8 +42,8 @@ from pydantic import (
     model_validator,
 )
 
-from carmy_engine._compiled import CompiledTool
-from carmy_engine._declare import Arg
+from carmy_engine._model.compiled_tool import CompiledTool
+from carmy_engine._tools.declaration import Arg
 from carmy_engine.errors import AgentError, DeclarationError
 from tests.engine.declare.conftest import giving_tool, taking_tool
 

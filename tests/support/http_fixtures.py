@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from carmy_wire.http1 import BodyReader, FramingError, HeadReader, read_head
+from carmy_net.http1 import BodyReader, FramingError, HeadReader, read_head
 
 
 class Fixture(NamedTuple):

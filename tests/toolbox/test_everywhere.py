@@ -23,7 +23,7 @@ from carmy_engine import (
 )
 from carmy_engine.abc import Executor
 from carmy_mcp import open_mcp
-from carmy_mcp._serving import serve_http
+from carmy_mcp.server.http_transport import serve_http
 from tests.toolbox.inventory import InventoryTools, refund, search
 
 WAYS: dict[str, tuple[Any, Any]] = {

@@ -11,7 +11,7 @@ import trio
 
 from carmy_engine import Engine, open_engine
 from carmy_engine.testing import Stage, compile_scripted
-from carmy_wire.driver import ClientExecutor, Ending, open_client, serve_channel
+from carmy_frames.driver import ClientExecutor, Ending, open_client, serve_channel
 
 _BREAK = b"\0broken"
 

@@ -19,7 +19,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     ToolProgress,
 )
-from carmy_wire.driver import ClientExecutor, open_client
+from carmy_frames.driver import ClientExecutor, open_client
 from tests.wire.pair import MemoryChannel, channel_pair, connected, served
 
 READY = msgspec.json.encode(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carmy_wire.protocol import (
+from carmy_frames.protocol import (
     MAX_MESSAGE_BYTES,
     Answer,
     Call,
@@ -25,7 +25,7 @@ from carmy_wire.protocol import (
     decode_request,
     encode,
 )
-from carmy_wire.protocol._codec import decode_answer, too_large
+from carmy_frames.protocol._codec import decode_answer, too_large
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from carmy_engine import AgentError, Catalog, ExecutionCompleted, ExecutionResult, ExecutionStarted, ToolProgress
 from carmy_engine.codec import answer_body
-from carmy_wire.protocol import (
+from carmy_frames.protocol import (
     MAX_MESSAGE_BYTES,
     Answer,
     Call,

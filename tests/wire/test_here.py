@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from carmy_engine import App, tool
-from carmy_wire.driver import serve_channel
-from carmy_wire.driver._here import run_here
+from carmy_frames.driver import serve_channel
+from carmy_frames.driver._inline_call import run_here
 from tests.wire.pair import channel_pair
 
 NAME: ContextVar[str] = ContextVar("NAME", default="nobody")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carmy_wire.protocol import LineBuffer
+from carmy_frames.protocol import LineBuffer
 
 STREAM = (
     b'{"a":1}\r\n\n  \t\n{"b":"\xe2\x80\xa8"}\n\r\n' + b"x" * 30 + b"\n" + b"y" * 20 + b"\n" + b"z" * 20 + b"\r\nlast"

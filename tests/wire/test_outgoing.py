@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_wire.driver._outgoing import BATCH_BYTES, Outgoing
+from carmy_net._send_queue import BATCH_BYTES, Outgoing
 
 
 class Sink(trio.abc.SendChannel[bytes]):

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from carmy_engine import App, BoundEngine, Catalog, Cause
-from carmy_wire.driver import Ending, serve_channel
+from carmy_frames.driver import Ending, serve_channel
 from tests.boundary.escapes import ESCAPES, made
 from tests.wire.pair import Served, channel_pair, served
 

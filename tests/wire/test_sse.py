@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carmy_wire.protocol import EventReader, ServerSentEvent
+from carmy_net import EventReader, ServerSentEvent
 
 STREAM = (
     b"\xef\xbb\xbf: hello\n\nevent: a\ndata: {}\nid: 0\n\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from carmy_wire.protocol import CALL, CLIENT, SERVER, CallState, ClientState, LocalProtocolError, ServerState, Signal
+from carmy_frames.protocol import CALL, CLIENT, SERVER, CallState, ClientState, LocalProtocolError, ServerState, Signal
 
 PAGE = Path(__file__).parents[2] / "docs" / "frames.md"
 

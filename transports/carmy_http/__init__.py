@@ -5,7 +5,7 @@
 - `open_http`: a client; an executor.
 
 Inside: `_endpoints` is the table of routes and knows no front end; `_message` is what it shares with one. `_asgi` adapts
-it to ASGI, `_hypercorn` runs that on hypercorn over a `_guarded_stream`, `_native` speaks HTTP itself (both read with `carmy_wire.http1`), `_server` accepts and drains. `_client` is the other end,
+it to ASGI, `_hypercorn` runs that on hypercorn over a `_guarded_stream`, `_native` speaks HTTP itself (both read with `carmy_net.http1`), `_server` accepts and drains. `_client` is the other end,
 `_client_decide` its decisions, `_client_exchange` one request over the client's library.
 """
 
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from carmy_engine.transport import missing_extra
 
-from ._asgi import application
-from ._server import serve
+from .asgi import application
+from .server import serve
 
 if TYPE_CHECKING:
-    from ._client import open_http
+    from .client.executor import open_http
 
 __all__ = ["application", "open_http", "serve"]
 
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
     """Import the client when it is first asked for: servers need neither it nor the library below it."""
     if name == "open_http":
         try:
-            from ._client import open_http  # noqa: PLC0415 - see above
+            from .client.executor import open_http  # noqa: PLC0415 - see above
         except ModuleNotFoundError as missing:
             raise missing_extra("the HTTP client", "http-client", missing) from None
         return open_http

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from carmy_engine.transport import missing_extra
 
-from ._mount import mount
+from .server.mount import mount
 
 if TYPE_CHECKING:
-    from ._client import open_mcp
-    from ._stdio import serve
+    from .client.executor import open_mcp
+    from .server.stdio import serve
 
 __all__ = ["mount", "open_mcp", "serve"]
 
@@ -33,11 +33,11 @@ def __getattr__(name: str) -> Any:
     """Import what needs the SDK when it is first asked for: that takes half a second."""
     try:
         if name == "serve":
-            from ._stdio import serve  # noqa: PLC0415 - see above
+            from .server.stdio import serve  # noqa: PLC0415 - see above
 
             return serve
         if name == "open_mcp":
-            from ._client import open_mcp  # noqa: PLC0415 - see above
+            from .client.executor import open_mcp  # noqa: PLC0415 - see above
 
             return open_mcp
     except ModuleNotFoundError as missing:

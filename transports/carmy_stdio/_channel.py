@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from carmy_wire.protocol import LineBuffer
+from carmy_frames.protocol import LineBuffer
 
 LINES_AT_ONCE = 8
 """Given before others run, far fewer than would be noticed. What they lead to is then written at once: enough to share the cost of

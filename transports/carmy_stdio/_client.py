@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from carmy_engine.transport import raise_single
-from carmy_wire.driver import ClientExecutor, open_client
+from carmy_frames.driver import ClientExecutor, open_client
 
 from ._channel import LineChannel
 from ._child import open_child

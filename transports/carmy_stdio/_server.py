@@ -13,8 +13,8 @@ import trio
 
 from carmy_engine import Engine
 from carmy_engine.transport import hard_limit, kill_descendants, stop_limit
-from carmy_wire.driver import serve_channel
-from carmy_wire.protocol import MAX_MESSAGE_BYTES
+from carmy_frames.driver import serve_channel
+from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
 from ._channel import LineChannel
 from ._descriptors import claim

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from carmy_wire.protocol import MAX_MESSAGE_BYTES
+from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
 from ._link import Link
 

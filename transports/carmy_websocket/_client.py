@@ -16,7 +16,7 @@ from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_
 
 from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo, grace
 from carmy_engine.transport import raise_single, reason_of
-from carmy_wire.driver import ClientExecutor, open_client
+from carmy_frames.driver import ClientExecutor, open_client
 
 from ._channel import RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, SUBPROTOCOL

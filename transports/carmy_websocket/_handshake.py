@@ -1,7 +1,7 @@
 """The opening handshake of a server (RFC 6455, 4.2), without a loop: the bytes of a head to what they ask for.
 
 The WebSocket library never sees a peer's head. Some heads that HTTP allows raise in it, and its refusals have no body; so
-the head is read here, by the strict rules of `carmy_wire.http1`, and the library gets one that is written here (`library_head`).
+the head is read here, by the strict rules of `carmy_net.http1`, and the library gets one that is written here (`library_head`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 
 from carmy_engine import AgentError
 from carmy_engine.codec import invalid_request
-from carmy_wire.http1 import FramingError, HeadReader, read_head
-from carmy_wire.serving import Headers
+from carmy_net import Headers
+from carmy_net.http1 import FramingError, HeadReader, read_head
 
 PATH = "/agent/ws"
 SUBPROTOCOL = "carmy-frames.1"

@@ -9,9 +9,9 @@ from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine.transport import RateLimitedLogger, as_agent_error, contain, raise_own
-from carmy_wire.driver import Ending, serve_channel
-from carmy_wire.protocol import MAX_MESSAGE_BYTES
-from carmy_wire.serving import Access, Server, every, network_problems, open_listeners, url_of
+from carmy_frames.driver import Ending, serve_channel
+from carmy_frames.protocol import MAX_MESSAGE_BYTES
+from carmy_net import Access, Server, every, network_problems, open_listeners, url_of
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
 from ._handshake import PATH, HandshakeReader, Head, Offer, Refused, check_route, check_upgrade, library_head, too_slow

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pydantic
 from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
+from ..._model.type_guards import is_dict
 from ..annotations import UnusableType, names_of_types
 from ..expander import Expander
 from ..kind import PLAIN, Errors, Kind, Proof, Walk, uncertain
 from ..labels import NULL, VALUE
 from ..nodes import Node, function_of, is_pydantics
 from ..structs import is_struct, struct_of
-from ..type_guards import is_dict
 from .wrappers import Transparent
 
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from pydantic_core import core_schema
 
+from ..._model.type_guards import is_dict, is_list
 from .. import docstrings
 from ..annotations import UnusableType
 from ..kind import PLAIN, Errors, Kind, Proof, Walk, certain, uncertain
 from ..nodes import Node, extra_of, without
 from ..plain_values import plain
 from ..structs import class_of
-from ..type_guards import is_dict, is_list
 
 _OBJECT: Errors = dict.fromkeys(
     ("model_type", "model_attributes_type", "dataclass_type", "dataclass_exact_type", "arguments_type"),

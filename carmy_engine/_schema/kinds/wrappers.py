@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic_core import PydanticUseDefault, core_schema
 
+from ..._model.type_guards import is_dict
 from ..expander import Expander
 from ..kind import Kind, Proof, Walk, certain, uncertain
 from ..labels import NULL, VALUE
 from ..nodes import Node
-from ..type_guards import is_dict
 
 
 class Transparent(Kind):

@@ -5,7 +5,7 @@
 ``_records`` are the audit trail, which ``_sink`` hands to the writer.
 """
 
-from ..._extras import missing_extra
+from ..._model.extras import missing_extra
 
 try:
     from ._errors import (

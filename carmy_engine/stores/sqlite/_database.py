@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import apsw
 
-from ...abc import StoreError
+from ..._model.protocols import StoreError
 from ._connection import Connection
 from ._entries import Bounds, Entries
 from ._errors import FileLockedError, FileReplacedError, translate, translate_os

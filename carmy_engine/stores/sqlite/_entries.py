@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from ..._model.cause import Cause
+from ..._model.protocols import StoreFull
 from ..._model.record import ExecutionRecord
 from ..._model.reservation import Reservation, ReservationState
 from ..._model.result import ExecutionStatus
-from ...abc import StoreFull
 from ._connection import Connection
 from ._owners import Owners
 from ._records import Records, Row, pack_record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from ...abc import StoreError
+from ..._model.protocols import StoreError
 
 
 class FileLockedError(StoreError):

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from ..._model.cause import Cause
+from ..._model.codec import is_json
 from ..._model.error import ErrorInfo
 from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import Outcome
-from ...codec import is_json
 from ._errors import CorruptFileError
 
 ENTRY_BYTES = 512

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import trio
 
+from ..._config.settings import StoreSettings
 from ..._model.cause import Cause
+from ..._model.errors import ConfigurationError
+from ..._model.protocols import StoreError
 from ..._model.record import ExecutionRecord
 from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import ExecutionStatus, Outcome
-from ..._settings import StoreSettings
-from ...abc import StoreError
-from ...errors import ConfigurationError
 from ._database import Database, Durability, check_file
 from ._entries import Bounds, Entries
 from ._errors import CannotOpenError, CorruptFileError, NewerFileError, ReadOnlyFileError, StoreClosedError

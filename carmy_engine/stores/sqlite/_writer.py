@@ -17,8 +17,8 @@ from typing import Generic, TypeVar, cast
 import apsw
 import trio
 
-from ..._logging import RateLimitedLogger
-from ...abc import StoreError
+from ..._model.protocols import StoreError
+from ..._model.rate_limited_log import RateLimitedLogger
 from ._database import Database
 from ._entries import Entries
 from ._errors import StoreClosedError, UnexpectedError, translate

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from ..._declare import ToolDeclaration, declaration_of
+from ..._tools.declaration import ToolDeclaration, declaration_of
 from .._probe import Probe
 from ..tools import SCRIPTED_TOOLS
 from .suite import suite

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import trio
 
-from ..._events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
+from ..._model.events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
 from .._probe import TIMEOUT_MS, Probe
 from .suite import suite
 

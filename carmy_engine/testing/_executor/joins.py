@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from ..._events import ExecutionCompleted, ExecutionEvent
+from ..._model.events import ExecutionCompleted, ExecutionEvent
 from .._probe import TIMEOUT_MS, Pending, Probe
 from .idempotency import same
 from .suite import suite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import CODES, AgentError
+from ..._model.errors import CODES, AgentError
 from .._probe import Probe
 from ..tools import SECRET
 from .suite import suite

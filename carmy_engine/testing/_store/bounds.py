@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..._model.cause import Cause
+from ..._model.protocols import StoreFull
 from ..._model.reservation import ReservationState
-from ...abc import StoreFull
 from .suite import ERROR, VALUE, Shelf, suite
 
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from ..._model.cause import Cause
+from ..._model.protocols import IdempotencyStore
 from ..._model.reservation import Reservation
-from ...abc import IdempotencyStore
 from .suite import VALUE, Shelf, suite
 
 _MOST_STEPS = 200

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import msgspec
 
 from ..._model.error import ErrorCategory, ErrorInfo
+from ..._model.protocols import IdempotencyStore
 from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import Outcome
-from ...abc import IdempotencyStore
 from .._suite import Suite
 
 VALUE = Outcome(execution_id="exec_1", data_json=b'{"text":"\xc3\xa9","n":1152921504606846977,"f":1.50}')

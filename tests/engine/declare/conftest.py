@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from carmy_engine._compiled import CompiledTool
-from carmy_engine._declare import compile_tool, tool
+from carmy_engine._model.compiled_tool import CompiledTool
 from carmy_engine._schema.bounded_validator import TakesLong
 from carmy_engine._schema.work import Work
+from carmy_engine._tools.declaration import compile_tool, tool
 from carmy_engine.errors import AgentError
 
 Taking = Callable[..., CompiledTool]

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from carmy_engine._compiled import CompiledTool
-from carmy_engine._declare import Arg
+from carmy_engine._model.compiled_tool import CompiledTool
+from carmy_engine._tools.declaration import Arg
 from carmy_engine.errors import AgentError, DeclarationError
 
 from .conftest import giving_tool, taking_tool

@@ -6,13 +6,7 @@ import random
 
 import pytest
 
-from carmy_wire.http1 import (
-    MAX_BODY_CHUNKS,
-    MAX_EXTENSION_BYTES,
-    MAX_TRAILER_BYTES,
-    BodyReader,
-    FramingError,
-)
+from carmy_net.http1 import MAX_BODY_CHUNKS, MAX_EXTENSION_BYTES, MAX_TRAILER_BYTES, BodyReader, FramingError
 
 PIECES = [1, 2, 3, 7, 100_000]
 

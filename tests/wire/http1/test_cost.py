@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from carmy_wire.http1 import BodyReader, FramingError, HeadReader
+from carmy_net.http1 import BodyReader, FramingError, HeadReader
 
 
 class Counting(bytearray):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carmy_wire.http1 import MAX_HEAD_BYTES, FramingError, HeadReader, read_head
+from carmy_net.http1 import MAX_HEAD_BYTES, FramingError, HeadReader, read_head
 
 GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from carmy_wire.http1 import BodyReader, FramingError, HeadReader, ParsedHead, read_head
+from carmy_net.http1 import BodyReader, FramingError, HeadReader, ParsedHead, read_head
 
 CODING_NAMES = [
     b"Transfer-Encoding", b"transfer-encoding", b"TRANSFER-ENCODING", b"Transfer_Encoding", b"Transfer Encoding", b"Transfer-Encoding ",

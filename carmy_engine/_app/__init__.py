@@ -1,0 +1,1 @@
+"""The application: what it consists of, and its life in a process."""

@@ -1,0 +1,387 @@
+"""An application: tools and what they need, put together step by step and opened as an engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
+
+import msgspec
+
+from .._config.settings import Settings
+from .._config.sources import Deployment, read_deployment
+from .._engine.engine import Engine, open_engine
+from .._engine.pipeline import Pipeline
+from .._gateway.mount import Mount, Mountable, mounted_tools
+from .._model import host_objects, protocols
+from .._model.compiled_tool import CompiledTool
+from .._model.errors import AgentError, ConfigurationError, DeclarationError, StartupError
+from .._model.spec import DEFAULT_MAX_WAITING
+from .._tools.declaration import (
+    _ATTRIBUTE,
+    ToolAttributes,
+    ToolDeclaration,
+    compile_tool,
+    declaration_of,
+    declare,
+    problems_of,
+)
+from .._tools.registry import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
+from ..stores.memory import MemoryStore
+from .plugins import find_store
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer  # of the extra `otel`, which only `App.spans` needs
+
+F = TypeVar("F", bound=Callable[..., Any])
+ReadyCheck = Callable[[], Awaitable[object] | object]
+
+
+class App:
+    """An application: a name, tools, state, policies, sinks, a store, an authenticator and readiness checks.
+
+    In process it reads no file and no environment, unless `configure` asks for it, and it adds no tool by itself; `app` makes
+    one that does both. Commands (``carmy``, `run`) apply the settings of the process to every application. Methods that
+    add something return the application, so that they can be chained.
+
+    ::
+
+        app = App("shop", timeout=30).add(search, create_order).state(database)
+
+        async with app.open() as engine:
+            ...
+
+    Args:
+        name: The server's name in discovery documents.
+        timeout: Seconds; the default deadline of an execution. Default: 30.
+        version: The application's, for clients of MCP.
+        settings: All other settings; `name`, `timeout` and `version` win over what it says.
+        configure: Read ``CARMY_*`` and ``carmy.toml`` now; they win over everything that the program gives.
+
+    Raises:
+        ConfigurationError: `name` or `timeout` is out of range; or, with `configure`, a setting is unknown or out of range.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        timeout: float | None = None,
+        version: str | None = None,
+        settings: Settings | None = None,
+        configure: bool = False,
+    ) -> None:
+        given = {"name": name, "timeout_secs": timeout, "version": version}
+        changes = {key: value for key, value in given.items() if value is not None}
+        self._given = msgspec.structs.replace(settings or Settings(), **changes)
+        self.deployment = read_deployment() if configure else Deployment()
+        """Settings from outside the program, which win over what it gives. Commands set them."""
+        self._tools: list[Declared] = []
+        self._withheld: frozenset[str] = frozenset()
+        self._mounts: list[Mount] = []
+        self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
+        self._state: dict[Any, object] = {}
+        self._policies: list[protocols.Policy] = []
+        self._sinks: list[protocols.Sink] = []
+        self._make_pipeline: Callable[..., Pipeline] = Pipeline
+        self._store: protocols.IdempotencyStore | None = None
+        self._authenticator: protocols.Authenticator | None = None
+        self._ready_checks: dict[str, ReadyCheck] = {}
+
+    @property
+    def settings(self) -> Settings:
+        """What the application runs with, unless `open` is told otherwise."""
+        return self.deployment.over(self._given)
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.settings.name
+
+    @property
+    def _owner(self) -> str:
+        return f"application {self.name!r}"
+
+    def tool(self, **attributes: Unpack[ToolAttributes]) -> Callable[[F], F]:
+        """Declare a function as a tool and add it, in one. Takes what `carmy_engine.tool` takes.
+
+        Raises:
+            DeclarationError: The function cannot be a tool; says why, where and what to write instead.
+        """
+
+        def decorate(function: F) -> F:
+            # Not registered: it is added here, so `app()` must not find it once more.
+            declaration = declare(function, {**attributes, "register": False}, depth=1)
+            setattr(function, _ATTRIBUTE, declaration)
+            self._tools.append(declaration_of(declaration))
+            return function
+
+        return decorate
+
+    def add(self, *tools: object) -> Self:
+        """Add tools: everything that `ToolRegistry.register` takes.
+
+        That is: functions declared with ``@tool``, objects whose methods are, objects with ``spec`` and ``execute``, and
+        registries. Of a subset, the tools that it leaves out are known to be left out (``TOOL_NOT_PERMITTED``).
+
+        Raises:
+            DeclarationError: One of them is none of these.
+        """
+        self._tools.extend([*declarations_of(tools)])
+        self._withheld = self._withheld.union(*(tool.withheld for tool in tools if isinstance(tool, ToolRegistry)))
+        return self
+
+    def mount(self, executor: Mountable, *, prefix: str = "", max_waiting: int = DEFAULT_MAX_WAITING) -> Self:
+        """Offer the tools of another executor: another engine, a child process, a server.
+
+        ::
+
+            app.mount(open_stdio(["carmy", "stdio", "files.py"]), prefix="fs.")
+
+        Its catalog is read when the application is opened. Policies, retries, deadlines, turns and records of this
+        application apply to its tools; it is called as whoever it takes this application for.
+
+        Args:
+            executor: One that is open; or what opens one, such as ``open_stdio(...)``, entered by `open` and left with it. An
+                application that is opened more than once needs a function that gives it: ``lambda: open_stdio(...)``.
+            prefix: What comes before the names of its tools here.
+            max_waiting: Calls that may wait here for a turn with one of its tools.
+
+        Raises:
+            DeclarationError: It is no executor and opens none, or the prefix cannot begin a name.
+        """
+        self._mounts.append(Mount(executor, prefix, max_waiting))
+        return self
+
+    def state(self, value: object, as_type: Any = None) -> Self:
+        """Give tools an object for their ``State[T]`` parameters.
+
+        Args:
+            value: The object. It is used as it is, by all calls at once.
+            as_type: The exact ``T`` it is found under. Default: the object's own class.
+
+        Raises:
+            DeclarationError: There is state of this type already, or the object is not of it, or it makes or opens one.
+        """
+        if as_type is None:
+            host_objects.check_state(value, self._owner)
+        key = type(value) if as_type is None else as_type
+        if key in self._state:
+            raise DeclarationError(
+                f"application {self.name!r} has state of type {_type_name(key)} already; wrap one of the two in a type of its own"
+            )
+        if not _may_be(value, key):
+            raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, as as_type says")
+        self._state[key] = value
+        return self
+
+    def policy(self, policy: protocols.Policy) -> Self:
+        """Add a policy. They are asked in the order of adding, before the one for confirmations.
+
+        Raises:
+            DeclarationError: It is no policy.
+        """
+        host_objects.check_policy(policy, self._owner)
+        self._policies.append(policy)
+        return self
+
+    def sink(self, sink: protocols.Sink) -> Self:
+        """Add a receiver of audit records.
+
+        Raises:
+            DeclarationError: It is no sink; one whose ``record`` is async is none.
+        """
+        host_objects.check_sink(sink, self._owner)
+        self._sinks.append(sink)
+        return self
+
+    def spans(self, tracer: Tracer | None = None) -> Self:
+        """Make a span of OpenTelemetry for every execution. Without this there are none, and they cost nothing.
+
+        Args:
+            tracer: Who makes them; None for the tracer ``carmy_engine`` of the global provider.
+
+        Raises:
+            DeclarationError: There are spans already, or OpenTelemetry is not installed.
+        """
+        try:
+            from .._engine.spans import Spans  # noqa: PLC0415 - the only part that needs the extra `otel`
+        except ModuleNotFoundError as missing:
+            raise DeclarationError(
+                f"spans need the package {missing.name!r}: pip install 'carmy-engine[otel]'"
+            ) from None
+        if self._make_pipeline is not Pipeline:
+            raise DeclarationError(f"application {self.name!r} makes spans already")
+        spans = Spans(tracer)
+        self._make_pipeline = spans.pipeline
+        return self.sink(spans)
+
+    def store(self, store: protocols.IdempotencyStore | str) -> Self:
+        """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``sqlite:PATH``).
+
+        Raises:
+            DeclarationError: It is not a store. (That a URL means nothing here is found out by `check` and `open`.)
+        """
+        if isinstance(store, str):
+            changed = msgspec.structs.replace(self._given.store, url=store)
+            self._given = msgspec.structs.replace(self._given, store=changed)
+            self._store = None
+        else:
+            host_objects.check_store(store, self._owner)
+            self._store = store
+        return self
+
+    @property
+    def given_store(self) -> protocols.IdempotencyStore | None:
+        """The store object that `store` was given; None when there is a URL, ``settings.store.url``."""
+        return self._store
+
+    @property
+    def authenticator(self) -> protocols.Authenticator | None:
+        """What `authenticate` was given; None while all callers are anonymous."""
+        return self._authenticator
+
+    def authenticate(self, authenticator: protocols.Authenticator) -> Self:
+        """Let `authenticator` turn credentials into trusted context; without one, all callers are anonymous.
+
+        Raises:
+            DeclarationError: There is one already, or it cannot be called with credentials.
+        """
+        host_objects.check_authenticator(authenticator, self._owner)
+        if self._authenticator is not None:
+            raise DeclarationError(
+                f"application {self.name!r} has an authenticator already; combine the two in one function"
+            )
+        self._authenticator = authenticator
+        return self
+
+    def ready(self, name: str, check: ReadyCheck) -> Self:
+        """Add a readiness check: a function, async or not, that raises or returns False while `name` is not ready.
+
+        Raises:
+            DeclarationError: There is a check of this name already, or it cannot be called without arguments.
+        """
+        host_objects.check_ready_check(check, self._owner)
+        if name in self._ready_checks:
+            raise DeclarationError(
+                f"application {self.name!r} has a readiness check {name!r} already; choose another name"
+            )
+        self._ready_checks[name] = check
+        return self
+
+    def check(self) -> list[AgentError | ConfigurationError]:
+        """Every reason why `open` would refuse; empty when there is none. What is mounted is first asked by `open`."""
+        return self._build(self.settings)[2]
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, *, settings: Settings | None = None, problems: Sequence[AgentError | ConfigurationError] = ()
+    ) -> AsyncIterator[Engine]:
+        """Open the application as an engine; leaving the block shuts the engine down.
+
+        Args:
+            settings: For this run, instead of the application's own.
+            problems: Those that the caller has found; they are refused together with the application's own.
+
+        Raises:
+            StartupError: It cannot start; lists every problem of its tools, its state, its store and what is mounted.
+            ConfigurationError: The only problem is a setting.
+        """
+        settings = self.settings if settings is None else settings
+        tools, store, own = self._build(settings)
+        async with contextlib.AsyncExitStack() as stack:
+            mounted, unusable = await mounted_tools(self._mounts, stack)
+            match [*own, *problems, *unusable, *self._taken(mounted)]:
+                case []:
+                    pass
+                case [ConfigurationError() as only]:
+                    raise only
+                case found:
+                    raise StartupError(found)
+            async with open_engine(
+                tools=[*tools, *(tool for _, tool in mounted)],
+                settings=settings,
+                policies=self._policies,
+                sinks=self._sinks,
+                store=store(),
+                authenticator=self._authenticator,
+                ready_checks=self._ready_checks,
+                withheld=self._withheld,
+                make_pipeline=self._make_pipeline,
+            ) as engine:
+                yield engine
+
+    def _taken(self, mounted: Sequence[tuple[Mount, CompiledTool]]) -> Iterator[AgentError]:
+        """``DUPLICATE_TOOL`` for each name of what is mounted that something else has as well."""
+        places: dict[str, list[str]] = {}
+        for own in self._all_tools() if mounted else ():
+            places[name_of(own)] = [place_of(own)]
+        for mount, tool in mounted:
+            where = places.setdefault(tool.spec.name, [])
+            where.append(mount.place)
+            if len(where) > 1:
+                yield duplicate(tool.spec.name, where, "give what is mounted a prefix")
+
+    def run(self, argv: Sequence[str] | None = None) -> NoReturn:
+        """Run the command line of this application and exit: ``serve`` (default), ``tools``, ``call``, ``check`` ...
+
+        Args:
+            argv: The words after the program's name. Default: the process's own.
+
+        Raises:
+            SystemExit: Always; 0 for success, 1 for failure, 2 for a wrong command line.
+        """
+        # The command is built on App, and needs the extra `cli`, which no other use of an App does.
+        from ..cli import run_app  # noqa: PLC0415
+
+        run_app(self, argv)
+
+    def _build(
+        self, settings: Settings
+    ) -> tuple[list[CompiledTool], Callable[[], protocols.IdempotencyStore], list[AgentError | ConfigurationError]]:
+        """The tools, what gives the store, and everything that is wrong with them."""
+        tools, found = self._compile()
+        problems: list[AgentError | ConfigurationError] = [*found]
+        given = self._store
+        if given is not None:
+            return tools, lambda: given, [*problems, *self.deployment.without_effect(given, self.name)]
+        try:
+            return tools, find_store(settings.store), problems
+        except ConfigurationError as problem:
+            return tools, MemoryStore, [*problems, problem]  # never called
+
+    def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
+        """Every tool that can be compiled, and what is wrong with the others."""
+        compiled: list[CompiledTool] = []
+        problems: list[AgentError] = []
+        places: dict[str, list[str]] = {}
+        for tool in self._all_tools():
+            try:
+                ready = compile_tool(tool, self._state)
+            except AgentError as problem:
+                # Never fewer than the one that was raised: a tool without a problem would be missing without a reason.
+                problems += problems_of(tool, self._state) or [problem]
+            else:
+                compiled.append(ready)
+            places.setdefault(name_of(tool), []).append(place_of(tool))
+        for name, where in places.items():
+            if len(where) > 1:
+                problems.append(duplicate(name, where, "an application has each name once"))
+        return compiled, problems
+
+    def _all_tools(self) -> Iterator[Declared]:
+        """What was added, then what is registered and was not added as well."""
+        yield from self._tools
+        added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}
+        yield from (tool for tool in self._registered() if tool.function not in added)
+
+
+def _may_be(value: object, key: Any) -> bool:
+    try:
+        return isinstance(value, key)
+    except TypeError:  # not everything that can be annotated can be checked: list[int], most protocols
+        return True
+
+
+def _type_name(type_: Any) -> str:
+    return getattr(type_, "__qualname__", None) or repr(type_)

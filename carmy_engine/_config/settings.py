@@ -1,0 +1,193 @@
+"""Every setting, with its default, its unit and its range. Where the values come from is the business of `_config`.
+
+A setting that is out of range is refused when the object is built, whoever builds it.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from .._model.errors import ConfigurationError
+from .address import ADDRESS_FORMS, parse_address
+
+_MAX_SECONDS = 31_536_000
+"""A year. Beyond it a number is a mistake in the unit; it also keeps infinity out."""
+
+Seconds = Annotated[float, Meta(gt=0, le=_MAX_SECONDS, description="a number of seconds above 0, at most a year")]
+SecondsOrNone = Annotated[float, Meta(ge=0, le=_MAX_SECONDS, description="a number of seconds, 0 to a year")]
+Days = Annotated[float, Meta(gt=0, le=36_500, description="a number of days above 0, at most 36500")]
+Count = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number, 1 to 1000000")]
+Entries = Annotated[int, Meta(ge=1, le=1_000_000_000, description="a whole number, 1 to 1000000000")]
+Bytes = Annotated[int, Meta(ge=1, le=2**48, description="a whole number of bytes above 0, at most 2^48")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
+Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
+Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
+Processes = Annotated[int, Meta(ge=1, le=256, description="a whole number, 1 to 256")]
+Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
+Asking = Annotated[Literal["ask", "refuse"], Meta(description="ask or refuse")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"],
+    Meta(description="debug, info, warning, error or critical"),
+]
+LogFormat = Annotated[Literal["text", "json"], Meta(description="text or json")]
+Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
+
+
+def field_types(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The declared type of every setting of a table, with its range; tables in it stand for themselves."""
+    return typing.get_type_hints(struct, include_extras=True)
+
+
+def check_value(key: str, expected: Any, value: Any) -> Any:
+    """The value, converted where that loses nothing (an integer for a number, a list for a tuple).
+
+    Args:
+        key: The setting's name, for the message.
+        expected: Its type, from `field_types`.
+        value: What was given.
+
+    Raises:
+        ConfigurationError: It does not fit. The message says what would, and never repeats the value: a store's URL
+            may contain a password.
+    """
+    try:
+        return msgspec.convert(value, expected)
+    except msgspec.ValidationError:
+        raise ConfigurationError(f"{key} must be {_describe(expected)}") from None
+
+
+def _describe(expected: Any) -> str:
+    for part in (expected, *typing.get_args(expected)):  # ``Text | None`` has its description one level down
+        for meta in getattr(part, "__metadata__", ()):
+            if isinstance(meta, Meta) and meta.description is not None:
+                return meta.description
+    return f"of type {getattr(expected, '__name__', expected)}"
+
+
+class _Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Refuses values that its fields' types do not allow, in code as in a file."""
+
+    def __post_init__(self) -> None:
+        for name, expected in field_types(type(self)).items():
+            msgspec.structs.force_setattr(self, name, check_value(name, expected, getattr(self, name)))
+
+
+class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[http]``.
+
+    Attributes:
+        server: The front end: ``hypercorn`` or ``native``.
+        processes: Of the command ``serve``; each has an engine of its own.
+        header_timeout_secs: From the connection's start, or a later request's first byte, to the end of the request's head.
+        body_timeout_secs: For a whole request body.
+        max_connections: Connections beyond this wait in the kernel's backlog.
+        security_headers: Add defensive headers to every answer.
+        allowed_hosts: Names accepted in ``Host`` beside loopback, with or without a port.
+        allowed_origins: Browser origins that may call, exact (``https://app.example``).
+        mcp: Serve MCP beside the other addresses, if the package for it is installed.
+    """
+
+    server: Server = "hypercorn"
+    processes: Processes = 1
+    header_timeout_secs: Seconds = 10.0
+    body_timeout_secs: Seconds = 30.0
+    max_connections: Count = 4096
+    security_headers: Flag = False
+    allowed_hosts: Texts = ()
+    allowed_origins: Texts = ()
+    mcp: Flag = True
+
+
+class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[mcp]``.
+
+    Attributes:
+        confirm: ``ask``: the person behind a client is asked about calls that need a confirmation; ``refuse``: nobody is.
+        promote_after_secs: How long a client that knows tasks waits for an answer before its call becomes one; 0 for ever.
+        sessions: Over HTTP, sessions for the versions that have them. False where the requests of one client may reach
+            different processes, such as behind a balancer.
+    """
+
+    confirm: Asking = "ask"
+    promote_after_secs: SecondsOrNone = 2.0
+    sessions: Flag = True
+
+
+class LogSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[log]``: what commands log, unless the application has configured logging itself.
+
+    Attributes:
+        level: The least severe level that is logged.
+        format: ``text``, or ``json`` for one object on each line.
+    """
+
+    level: LogLevel = "info"
+    format: LogFormat = "text"
+
+
+class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[store]``.
+
+    Attributes:
+        url: ``memory:`` or ``sqlite:PATH``.
+        retention_days: How long a completed entry replays, counted from its completion.
+        max_entries: Entries at one time; None for 100,000 in memory and 1,000,000 in a file.
+        max_bytes: Bytes of entries and their outputs at one time; None for 256 MiB in memory and 2 GiB in a file.
+        durability: ``full``: answers survive a power cut; ``normal``: the end of the process. For stores that write.
+        audit_days: How long audit records are kept, by stores that keep them.
+    """
+
+    url: Text = "memory:"
+    retention_days: Days = 7.0
+    max_entries: Entries | None = None
+    max_bytes: Bytes | None = None
+    durability: Durability = "full"
+    audit_days: Days = 90.0
+
+
+class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one application.
+
+    Attributes:
+        name: The server's name in discovery documents.
+        version: The application's, for clients of MCP; None for that of the engine.
+        app: The application that commands without a target run, ``module:app`` or ``file.py:app``.
+        address: Where servers listen: ``HOST:PORT`` (port 0 picks a free one), ``unix:PATH`` or ``fd://N``.
+        reuse_port: Share the port with other processes that say so too, by ``SO_REUSEPORT``.
+        timeout_secs: The default deadline of an execution.
+        drain_timeout_secs: How long running executions may go on once shutdown has begun.
+        max_executions: Executions at one time; more are refused as ``OVERLOADED``.
+        allow_anonymous: Serve on an address that is not loopback without an authenticator.
+        expose_errors: Development only: tell callers type and message of a tool's unexpected exceptions.
+        http: The HTTP transport.
+        mcp: MCP.
+        store: The idempotency store.
+        log: What commands log.
+
+    Raises:
+        ConfigurationError: A value is out of range; the message names the field.
+    """
+
+    name: Text = "carmy"
+    version: Text | None = None
+    app: Text | None = None
+    address: Address = "127.0.0.1:3000"
+    reuse_port: Flag = False
+    timeout_secs: Seconds = 30.0
+    drain_timeout_secs: SecondsOrNone = 10.0
+    max_executions: Count = 1000
+    allow_anonymous: Flag = False
+    expose_errors: Flag = False
+    http: HttpSettings = HttpSettings()
+    mcp: McpSettings = McpSettings()
+    store: StoreSettings = StoreSettings()
+    log: LogSettings = LogSettings()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_address(self.address)

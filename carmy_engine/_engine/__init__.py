@@ -1,0 +1,1 @@
+"""The order of steps, and the object that callers hold."""

@@ -1,0 +1,393 @@
+"""The engine: an executor over a fixed set of tools, and the block in which it lives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+
+from .._config.settings import Settings
+from .._execution import nursery_guards
+from .._execution.completion import Finisher
+from .._execution.event_stream import EventBuffer, StreamListener, open_stream
+from .._execution.execution import Caller
+from .._execution.grace import GRACE_SECONDS, grace
+from .._execution.inflight import ExecutionSummary, Inflight
+from .._execution.invoke import Invoker
+from .._execution.listing import LIST_PERMISSION, ListedExecution, listing
+from .._execution.refusals import Refusals
+from .._execution.sinks import MemorySink, Sinks
+from .._execution.threads import Threads
+from .._execution.tool_table import Registry
+from .._execution.watchdog import Watchdog
+from .._idempotency.joins import Joins
+from .._idempotency.reservations import STORE_SECONDS, Reservations
+from .._model.cause import Cause
+from .._model.compiled_tool import CompiledTool
+from .._model.context import AgentContext
+from .._model.error_boundary import raise_single
+from .._model.errors import AgentError, ClosedError, DeclarationError
+from .._model.events import ExecutionEvent
+from .._model.execution_result import ExecutionResult
+from .._model.host_objects import check_confirm, check_context
+from .._model.protocols import Authenticator, Confirm, IdempotencyStore, Policy, Sink
+from .._model.request import ExecutionRequest
+from .._model.run import RunContext
+from .._model.spec import Catalog
+from ..stores import memory
+from .local_calls import LocalCalls
+from .pipeline import Pipeline
+
+CLOSING_SECONDS = 2 * GRACE_SECONDS
+"""For executions that were cancelled at shutdown: their clean-up, and the answer that says so."""
+
+ReadyCheck = Callable[[], object | Awaitable[object]]
+"""Called for readiness; raising, or returning False, means not ready."""
+
+
+class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of an engine.
+
+    Attributes:
+        running: Executions between capacity and end.
+        stuck_threads: Worker threads that outlived their call.
+        sink_failures: Records that a sink did not take.
+        stalls: Times the event loop was held for too long.
+    """
+
+    running: int
+    stuck_threads: int
+    sink_failures: int
+    stalls: int
+
+
+class BoundEngine(LocalCalls):
+    """An executor with a caller's trusted context, made by `Engine.bind` and `subset`. Cheap; share or rebuild it."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self._engine = engine
+        self._caller = caller
+
+    @property
+    def context(self) -> AgentContext:
+        """The trusted context of every call."""
+        return self._caller.context
+
+    def _opened(self) -> Pipeline:
+        return self._engine._open_pipeline()  # noqa: SLF001 - one noun, two classes
+
+    def execute(self, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
+        """Run one request to its end; see `carmy_engine.abc.Executor.execute`."""
+        return self._opened().run(request, self._caller)
+
+    def stream(self, request: ExecutionRequest) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
+        """Run one request and give its events; see `carmy_engine.abc.Executor.stream`."""
+        pipeline = self._opened()
+        return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
+
+    def execute_into(self, events: EventBuffer, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
+        """`execute`, whose events go into a buffer as they happen. For transports that tell many readers in one task."""
+        return self._opened().run(request, self._caller, StreamListener(events))
+
+    async def catalog(self) -> Catalog:
+        """The tools that this caller may use: what is listed and what can be called follow one rule.
+
+        A tool about which a policy fails is left out; the log has the failure.
+        """
+        pipeline = self._opened()
+        registry = pipeline.registry
+        return registry.catalog(await registry.visible_to(self._caller.context, self._caller.only))
+
+    def bind(
+        self,
+        *,
+        principal: str | None = None,
+        session: str | None = None,
+        permissions: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: AgentContext | None = None,
+        transport: str | None = None,
+        gone: Cause | Callable[[], Cause] | None = None,
+        run: RunContext | None = None,
+        confirm: Confirm | None = None,
+    ) -> BoundEngine:
+        """An executor that calls on somebody's behalf. What is not given stays as it is.
+
+        Args:
+            principal: The authenticated caller.
+            session: The caller's session.
+            permissions: What the host grants; replaces what was bound.
+            metadata: Host-defined values; replaces what was bound.
+            context: All of that at once, for example from an authenticator.
+            transport: How calls arrive.
+            gone: What it means when the scope round `execute` is cancelled, or what tells then, without waiting; servers pass
+                ``Cause.DISCONNECT``.
+            run: The run that calls come from: its ids, and metadata that is added to what is bound.
+            confirm: Asks a person about each call that lacks nothing but a confirmation.
+
+        Raises:
+            DeclarationError: `confirm` cannot be called with a spec and arguments, or `context` is no `AgentContext`.
+            TypeError: A part of the context has the wrong type.
+        """
+        base = self._caller.context
+        if confirm is not None:
+            check_confirm(confirm, "this executor")
+        if context is not None:
+            check_context(context, "this executor")
+            transport = base.transport if transport is None else transport
+            base = context
+        changes = {
+            "principal": principal,
+            "session": session,
+            "permissions": None if permissions is None else _permissions(permissions),
+            "metadata": metadata,
+            "transport": transport,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        if given:
+            base = msgspec.structs.replace(base, **given)
+        if run is not None:
+            base = base.within(run)
+        return BoundEngine(
+            self._engine,
+            Caller(
+                context=base,
+                gone=self._caller.gone if gone is None else gone,
+                only=self._caller.only,
+                confirm=self._caller.confirm if confirm is None else confirm,
+            ),
+        )
+
+    def subset(self, *names: str) -> BoundEngine:
+        """An executor with some of this one's tools; it can only narrow.
+
+        Raises:
+            DeclarationError: A name that this executor does not have.
+        """
+        known = self._engine._pipeline.registry.specs.keys()  # noqa: SLF001
+        allowed = known if self._caller.only is None else self._caller.only
+        unknown = sorted(set(names) - set(allowed))
+        if unknown:
+            raise DeclarationError(
+                f"subset: there is no tool {', '.join(unknown)} here; there are {', '.join(sorted(allowed))}"
+            )
+        return BoundEngine(self._engine, msgspec.structs.replace(self._caller, only=frozenset(names)))
+
+    def cancel(self, execution_id: str, cause: Cause = Cause.CALLER) -> bool:
+        """Cancel a running execution of the same principal. False, and no effect, for any other id."""
+        return self._engine._pipeline.inflight.cancel(execution_id, cause, self._owner)  # noqa: SLF001
+
+    def running(self) -> tuple[str, ...]:
+        """The ids of the executions that were started through this very object and run now.
+
+        Those of executors bound from it, or of other ones for the same principal, are not among them: a transport that
+        binds one for each call knows from this which execution the call is.
+        """
+        return self._engine._pipeline.inflight.running_for(self._caller)  # noqa: SLF001
+
+    def record_refusal(self, error: AgentError, peer: str | None = None) -> None:
+        """Record a request of this caller that never became an execution. For transports; limited in rate.
+
+        Args:
+            error: What the caller is answered. Only the code is recorded.
+            peer: The caller's address, for the log.
+        """
+        self._engine._refusals.record(error, self._caller.context, peer)  # noqa: SLF001
+
+    def lookup(self, execution_id: str) -> ExecutionSummary | None:
+        """A running or recently ended execution of the same principal; None for any other id."""
+        return self._engine._pipeline.inflight.lookup(execution_id, self._owner)  # noqa: SLF001
+
+    async def executions(self) -> list[ListedExecution]:
+        """Everybody's executions: those that run, those that ended lately, and those that the store holds in doubt.
+
+        Newest first, 200 of each state at most (`_listing.MAX_LISTED`).
+
+        Raises:
+            AgentError: ``FORBIDDEN``, without the permission ``executions:list``; ``STORE_ERROR``.
+        """
+        pipeline = self._opened()
+        if self._owner is not None and LIST_PERMISSION not in self._owner.permissions:
+            raise AgentError.standard(
+                "FORBIDDEN", f"to list the executions of others takes the permission {LIST_PERMISSION}"
+            )
+        entries = await pipeline.reservations.unsettled()
+        inflight = pipeline.inflight
+        return listing(inflight.running(), inflight.recent(), entries)
+
+    @property
+    def _owner(self) -> AgentContext | None:
+        return self._caller.context
+
+
+class Engine(BoundEngine):
+    """Runs tools. Made by `open_engine` or ``App.open``; used inside that block only.
+
+    Unbound, it calls as nobody (no principal, no permissions), and sees and cancels every execution.
+
+    Attributes:
+        name: The server's name in discovery documents.
+        settings: Its settings.
+        authenticator: Turns credentials into context, for transports.
+        ready_checks: By name, for readiness.
+        audit: The newest records.
+        stopping: Set when shutdown begins: transports close their listeners, new calls get ``SHUTTING_DOWN``.
+        stopped: Set when every execution has ended: transports finish their writes and return.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        settings: Settings,
+        *,
+        authenticator: Authenticator | None,
+        ready_checks: Mapping[str, ReadyCheck],
+        audit: MemorySink,
+        refusals: Refusals,
+        statistics: Callable[[], EngineStatistics],
+    ) -> None:
+        super().__init__(self, Caller(context=AgentContext()))
+        self._pipeline = pipeline
+        self._refusals = refusals
+        self._statistics = statistics
+        self._closed = False
+        self.name = settings.name
+        self.settings = settings
+        self.authenticator = authenticator
+        self.ready_checks = dict(ready_checks)
+        self.audit = audit
+        self.stopping = trio.Event()
+        self.stopped = trio.Event()
+
+    @property
+    def _owner(self) -> AgentContext | None:
+        return None
+
+    def _open_pipeline(self) -> Pipeline:
+        if self._closed:
+            raise ClosedError(f"the engine {self.name!r} was used after its block had ended")
+        return self._pipeline
+
+    def statistics(self) -> EngineStatistics:
+        """A snapshot."""
+        return self._statistics()
+
+    async def wait_idle(self) -> None:
+        """Wait until no execution runs."""
+        await self._pipeline.inflight.wait_idle()
+
+    def stop(self) -> None:
+        """Begin to shut down: new calls get ``SHUTTING_DOWN``. Running ones go on."""
+        self._pipeline.inflight.closing = True
+        self.stopping.set()
+
+    async def shut_down(self, drain_timeout: float | None = None) -> None:
+        """Stop; give running executions time; cancel the rest with cause ``shutdown``; wait for their answers.
+
+        If cancelled, executions that still run are cancelled all the same, and waited for as briefly.
+
+        Args:
+            drain_timeout: Seconds that running executions may go on; None for the setting.
+        """
+        self.stop()
+        limit = self.settings.drain_timeout_secs if drain_timeout is None else drain_timeout
+        try:
+            with trio.move_on_after(limit):
+                await self.wait_idle()
+        finally:
+            for execution in self._pipeline.inflight.running():
+                execution.cancel(Cause.SHUTDOWN)
+            with grace(CLOSING_SECONDS):
+                await self.wait_idle()
+            self.stopped.set()
+
+
+@asynccontextmanager
+async def open_engine(
+    tools: Iterable[CompiledTool],
+    *,
+    settings: Settings | None = None,
+    policies: Sequence[Policy] = (),
+    sinks: Sequence[Sink] = (),
+    store: IdempotencyStore | None = None,
+    authenticator: Authenticator | None = None,
+    ready_checks: Mapping[str, ReadyCheck] | None = None,
+    withheld: Iterable[str] = (),
+    make_pipeline: Callable[..., Pipeline] = Pipeline,
+) -> AsyncIterator[Engine]:
+    """Run an engine for the length of a block.
+
+    Leaving the block cancels what still runs (cause ``shutdown``), waits for it briefly, and closes the store.
+
+    Args:
+        tools: Compiled tools; `carmy_engine.App` makes them from declarations.
+        settings: Defaults where None.
+        policies: Checked in this order, after the confirmation policy.
+        sinks: Receive every record, after the engine's own memory sink.
+        store: A `MemoryStore` where None. Closed with the engine.
+        authenticator: For transports.
+        ready_checks: For transports.
+        withheld: Names that get ``TOOL_NOT_PERMITTED`` instead of ``TOOL_NOT_FOUND``, unless there is such a tool.
+        make_pipeline: Puts the steps together; for what goes round every execution, such as spans.
+
+    Raises:
+        StartupError: Two tools have the same name.
+    """
+    settings = settings or Settings()
+    registry = Registry(tools, settings.timeout_secs, policies, withheld)
+    store = memory.from_settings(settings.store) if store is None else store
+    audit = MemorySink()
+    inflight = Inflight(settings.max_executions)
+    nursery_guards.install()
+    threads = Threads()
+    kept: Sink | None = getattr(store, "sink", None)
+    all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))
+    prepare: Callable[[], Awaitable[object]] | None = getattr(store, "prepare", None)
+    try:
+        if prepare is not None:
+            await prepare()
+        async with trio.open_nursery() as background:
+            with Watchdog() as watchdog:
+                pipeline = make_pipeline(
+                    registry=registry,
+                    inflight=inflight,
+                    reservations=Reservations(store, all_sinks, Joins(inflight.runs)),
+                    invoker=Invoker(threads, expose_errors=settings.expose_errors),
+                    finisher=Finisher(all_sinks, inflight),
+                    background=background,
+                    now=trio.lowlevel.current_clock().current_time,
+                )
+                engine = Engine(
+                    pipeline,
+                    settings,
+                    authenticator=authenticator,
+                    ready_checks=ready_checks or {},
+                    audit=audit,
+                    refusals=Refusals(all_sinks),
+                    statistics=lambda: EngineStatistics(
+                        running=len(inflight),
+                        stuck_threads=threads.stuck,
+                        sink_failures=all_sinks.failures,
+                        stalls=watchdog.stalls,
+                    ),
+                )
+                try:
+                    yield engine
+                finally:
+                    await engine.shut_down(0)
+                    engine._closed = True  # noqa: SLF001 - the block owns the engine
+                    background.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise_single(group)
+    finally:
+        with grace(STORE_SECONDS):  # it may have endings to write yet
+            await store.aclose()
+
+
+def _permissions(permissions: Iterable[str]) -> frozenset[str]:
+    if isinstance(permissions, str):
+        raise TypeError("permissions must be a set of strings, not one string")
+    return frozenset(permissions)

@@ -1,0 +1,181 @@
+"""What an engine offers to code in the same process, beyond being an executor: typed calls, and the calls of models."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from .._execution.execution import Caller
+from .._execution.model_calls import ModelCall, ModelResult, request_id_of, request_of, run_side_by_side
+from .._model.compiled_tool import CompiledTool
+from .._model.context import AgentContext
+from .._model.errors import AgentError, DeclarationError
+from .._model.execution_result import ExecutionResult
+from .._model.request import ExecutionRequest
+from .._schema.json_form import encode_arguments
+from .._tools.declaration import ToolDeclaration, declaration_of
+from ..providers import Format, Provider, provider
+from .pipeline import Pipeline
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class LocalCalls:
+    """The part of an engine that needs to be in the same process."""
+
+    _caller: Caller
+
+    def _opened(self) -> Pipeline:
+        """The pipeline, as long as the engine is open."""
+        raise NotImplementedError
+
+    # The first that fits counts: what an async function gives is awaited, and its context is left out.
+    @overload
+    async def call(self, tool: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    async def call(
+        self, tool: Callable[Concatenate[AgentContext, P], Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+    @overload
+    async def call(self, tool: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    async def call(
+        self, tool: Callable[Concatenate[AgentContext, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+    async def call(self, tool: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a tool like the function it is, through everything that the engine does for a call.
+
+        ::
+
+            products = await engine.call(search, query="mouse")  # list[Product]
+
+        Arguments are checked as if they had come from outside. What the tool returned is given back as it is, in the shape
+        that its return annotation promises.
+
+        Type checkers see the tool's own signature, without a context that comes first. They cannot leave out what else the
+        engine injects, unless it has the default `INJECTED`.
+
+        Args:
+            tool: A function declared as a tool, or the method of an object, that this engine has.
+            *args: Arguments in the order of the function, without what the engine injects.
+            **kwargs: Arguments by name.
+
+        Raises:
+            AgentError: What the execution ended with.
+            DeclarationError: It is not a tool, or the engine has another one of this name.
+            TypeError: More positional arguments than the tool has, or one given twice.
+            trio.Cancelled: The caller's own scope was cancelled.
+        """
+        pipeline = self._opened()
+        found = pipeline.registry.of_function(tool)
+        name = _name_of(tool, pipeline) if found is None else found.spec.name
+        arguments = kwargs if found is None else _arguments(found.tool, args, kwargs)
+        returned: list[Any] = []
+        request = ExecutionRequest(tool=name, arguments=arguments)
+        result = await pipeline.run(request, self._caller, returned=returned.append)
+        if result.error is not None or found is None:
+            return result.unwrap()
+        return returned[0] if found.tool.promised is None else found.tool.promised(returned[0])
+
+    def provider(self, format: Format) -> Provider:  # noqa: A002 - what it is called everywhere
+        """The tools that this caller may use, in one provider's format: the same as the catalog lists, in its order.
+
+        Raises:
+            DeclarationError: There is no such format; or a policy has to wait for its answer, which this cannot.
+            ClosedError: The engine's block has ended.
+        """
+        registry = self._opened().registry
+        specs = registry.specs
+        visible = _at_once(registry.visible_to(self._caller.context, self._caller.only))
+        return provider(format, [specs[name] for name in visible], registry.all_names - set(visible))
+
+    async def run_calls(self, calls: Iterable[ModelCall]) -> list[ModelResult]:
+        """Run the calls of a model's turn together; each gets exactly one result, in their order.
+
+        The identity of a call is the bound run and its ``call_id``: a turn that is run again repeats no effect. Calls to a
+        tool whose calls take turns keep the order of the model.
+
+        Args:
+            calls: From a `carmy_engine.providers` format's ``parse``.
+
+        Raises:
+            trio.Cancelled: The caller's own scope was cancelled; so were all calls.
+            ClosedError: The engine's block has ended.
+        """
+        pipeline = self._opened()
+        context = self._caller.context
+
+        async def run_one(call: ModelCall, repeated: int) -> ExecutionResult:
+            request_id = request_id_of(call, thread_id=context.thread_id, run_id=context.run_id, repeated=repeated)
+            bound = msgspec.structs.replace(context, call_id=call.call_id)
+            caller = msgspec.structs.replace(self._caller, context=bound)
+            # Refused by the engine, as anything else that it cannot run: somebody may have to find that in the records.
+            unreadable = None if call.problem is None else AgentError.of(call.problem)
+            return await pipeline.run(request_of(call, request_id), caller, unreadable=unreadable)
+
+        def takes_turns(name: str) -> bool:
+            found = pipeline.registry.get(name)
+            return found is not None and found.turn is not None
+
+        return await run_side_by_side([*calls], run_one, takes_turns)
+
+
+def _at_once(listing: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that waits for nothing.
+
+    Raises:
+        DeclarationError: It waits.
+    """
+    try:
+        listing.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    listing.close()
+    raise DeclarationError(
+        "engine.provider cannot wait for an async policy: write provider(format, await engine.catalog()) instead,"
+        " with provider from carmy_engine.providers"
+    )
+
+
+def _name_of(tool: object, pipeline: Pipeline) -> str:
+    """The name of a tool that is not this engine's; asking for it gives the error that it should.
+
+    Raises:
+        DeclarationError: It is not a tool, or the engine has another one of this name.
+    """
+    declaration = declaration_of(tool)
+    if not isinstance(declaration, ToolDeclaration):
+        raise DeclarationError(
+            f"call takes functions; run the {type(tool).__name__} object with execute(ExecutionRequest(tool=...))"
+        )
+    if pipeline.registry.get(declaration.name) is not None:
+        raise DeclarationError(
+            f"the tool {declaration.name!r} of this engine is another one than the function of {declaration.location}"
+        )
+    return declaration.name
+
+
+def _arguments(tool: CompiledTool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | msgspec.Raw:
+    """The arguments of a call, as a request has them."""
+    if not args and tool.input is None:
+        return kwargs
+    name = tool.spec.name
+    if len(args) > len(tool.parameters):
+        raise TypeError(f"{name} takes {len(tool.parameters)} positional arguments, and {len(args)} were given")
+    positional = dict(zip(tool.parameters, args, strict=False))
+    if twice := positional.keys() & kwargs.keys():
+        raise TypeError(f"{name} got two values for {', '.join(sorted(twice))}")
+    arguments = {**positional, **kwargs}
+    if tool.input is None or arguments.keys() != {tool.input}:
+        return arguments
+    # The input as a whole: its JSON is what follows the name, of which nothing is left in {"":...}.
+    return msgspec.Raw(encode_arguments({"": arguments[tool.input]})[4:-1])

@@ -1,0 +1,318 @@
+"""The order of steps that every execution goes through, and nothing else.
+
+lookup → policies → ids → arguments → argument policies → confirmation → already cancelled → capacity → reservation → turn → tool →
+output → record → sinks → last event. The first step that fails decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import trio
+
+from .._execution.cancel_causes import cancelled_error
+from .._execution.cancel_scope import QuickScope
+from .._execution.completion import Finisher
+from .._execution.execution import Caller, Execution, Listener
+from .._execution.inflight import Inflight
+from .._execution.invoke import Ending, Invoker
+from .._execution.policy import SafePolicy
+from .._execution.tool_table import Registered, Registry
+from .._idempotency.decisions import may_join
+from .._idempotency.reservations import Reservations, identity_of
+from .._model.codec import invalid_request
+from .._model.error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
+from .._model.errors import AgentError
+from .._model.execution_result import ExecutionResult
+from .._model.ids import new_execution_id
+from .._model.request import ExecutionRequest
+from .._model.reservation import Identity
+from .._model.result import Outcome
+from .._schema.bounded_validator import TakesLong
+from .._schema.json_form import encode_arguments
+from .long_checks import LongChecks
+
+_NONE: dict[str, Any] = {}
+
+_YIELD_SECONDS = 0.01
+"""Between two trips through the scheduler. Far below what a person or a deadline notices."""
+
+
+class Pipeline:
+    """Takes one request through all steps.
+
+    Attributes:
+        registry: Steps *lookup* and *policies*.
+        inflight: Step *capacity*.
+        reservations: Steps *reservation* and *record*.
+        invoker: Steps *tool* and *output*.
+        finisher: Steps *sinks* and *last event*.
+        long_checks: Step *arguments*, where they are long.
+        background: For what outlives its call: abandoned threads.
+        now: The engine's clock, trio's time; callable in any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        inflight: Inflight,
+        reservations: Reservations,
+        invoker: Invoker,
+        finisher: Finisher,
+        background: trio.Nursery,
+        now: Callable[[], float],
+    ) -> None:
+        self.registry = registry
+        self.inflight = inflight
+        self.reservations = reservations
+        self.invoker = invoker
+        self.finisher = finisher
+        self.background = background
+        self.now = now
+        self.long_checks = LongChecks()
+        self._yield_at = 0.0
+
+    async def run(
+        self,
+        request: ExecutionRequest,
+        caller: Caller,
+        listener: Listener | None = None,
+        returned: Callable[[Any], None] | None = None,
+        unreadable: AgentError | None = None,
+    ) -> ExecutionResult:
+        """Run one request to its end.
+
+        Args:
+            request: What is asked for.
+            caller: On whose behalf.
+            listener: Where events go.
+            returned: Gets what the tool returned, if its output is good.
+            unreadable: Why nobody could read its arguments.
+
+        Raises:
+            trio.Cancelled: The caller's own scope was cancelled. The reservation is settled and the record written.
+        """
+        execution = Execution(
+            new_execution_id(), request.tool, request.request_id, caller, listener, self.now, returned
+        )
+        if listener is not None:
+            listener.execution_started(execution)
+        found: Registered | None = None
+        policies = self.registry.policies
+        is_unconfirmed = False
+        try:
+            found = self.registry.find(request.tool, caller.only)
+            if found is None or (policies.exist and not await policies.check(caller.context, found.spec)):
+                found = None  # hidden from the caller, it looks like one that there is not
+                raise await self.registry.unknown(request.tool, caller.only, caller.context)
+            identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
+            if request.on_running != "refuse":
+                execution.may_join = may_join(request.on_running)
+            execution.timeout = found.timeout if request.timeout_ms is None else _shorter(found.timeout, request)
+            if unreadable is not None:
+                raise unreadable
+            raw, arguments, takes_long = b"", _NONE, None
+            try:
+                raw = _json_arguments(request)
+                arguments = found.tool.parse(raw)
+            except TakesLong as taken:
+                takes_long = taken
+            except BaseException as error:  # noqa: BLE001 - the boundary round validators, default factories and properties
+                raise_foreign(error)
+            if takes_long is not None:  # outside the handler, or errors would keep the arguments as their context
+                arguments = await self.long_checks.run(takes_long)
+            if policies.see_arguments:
+                await policies.check_call(caller.context, found.spec, raw)
+            if found.confirmation is not None and not await self._is_confirmed(execution, found, raw):
+                is_unconfirmed = True
+                SafePolicy().check(caller.context, found.spec)
+            # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
+            # through the scheduler on every call would cost as much as the rest of the call.
+            now = self.now()
+            if now < self._yield_at:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
+                self._yield_at = now + _YIELD_SECONDS
+                await trio.lowlevel.checkpoint()
+                now = self.now()
+            self.inflight.admit(execution)
+            execution.begins(now)
+        except AgentError as refusal:
+            ending = Ending(error=json_safe(refusal), exception=refusal, confirmable=is_unconfirmed)
+            return self.finisher.finish(execution, None if found is None else found.spec, ending)
+        except Exception as error:  # noqa: BLE001 - a fault of a policy or a validator, or a mistake of ours
+            told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
+            return self.finisher.finish(
+                execution, None if found is None else found.spec, Ending(error=told, exception=origin)
+            )
+        except (trio.Cancelled, BaseExceptionGroup, KeyboardInterrupt):
+            # The caller's cancel, in a group where a person is asked in a nursery; or a Ctrl-C.
+            self._finish_cut_off(execution, found)
+            raise
+        try:
+            return await self._run_admitted(found, arguments, raw, request, identity, execution)
+        finally:
+            self.inflight.dismiss(execution)
+
+    async def _is_confirmed(self, execution: Execution, found: Registered, raw: bytes) -> bool:
+        """Whether the host has granted it, or a person does who can be asked. None is if the engine is closing, which refuses the call.
+
+        Raises:
+            AgentError: What the host's function refuses with.
+            Fault: It failed.
+        """
+        confirm = execution.caller.confirm
+        if found.confirmation in execution.caller.context.permissions:
+            return True
+        if confirm is None or self.inflight.closing:
+            return confirm is not None
+        if await ask_foreign(math.inf, confirm, found.spec, raw) is not True:
+            return False
+        execution.granted = found.confirmation
+        return True
+
+    async def _run_admitted(
+        self,
+        found: Registered,
+        arguments: dict[str, Any],
+        raw: bytes,
+        request: ExecutionRequest,
+        identity: Identity | None,
+        execution: Execution,
+    ) -> ExecutionResult:
+        """From the reservation to the end."""
+        ending: Ending | Outcome | None = None
+        reserved = False
+        try:
+            with QuickScope(execution.deadline) as execution.scope:
+                try:
+                    if identity is not None:
+                        ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
+                        reserved = ending is None
+                    if ending is None and (found.turn is not None or execution.armed):
+                        ending = await self._run_in_turn(found, arguments, execution)
+                    elif ending is None:  # most: nothing to wait for, and nothing to give back
+                        ending = await self.invoker.invoke(found.tool, arguments, execution)
+                except AgentError as refusal:
+                    ending = Ending(error=refusal, exception=refusal)
+                finally:
+                    execution.ended = True
+        except GeneratorExit:
+            raise  # this coroutine is being closed; nothing may be awaited or returned
+        except BaseException as error:
+            if isinstance(error, RuntimeError) and isinstance(error.__context__, GeneratorExit):
+                raise  # likewise, with a scope of another task in between
+            ending = self._escaped(error, found, execution)
+            if execution.gone and (is_cancel(error) or is_ctrl_c(error)):
+                ending = await self._settle(found, identity if reserved else None, execution, ending)
+                self.finisher.finish(execution, found.spec, ending)
+                raise
+        if isinstance(ending, Outcome):
+            return self.finisher.replay(execution, found.spec, ending)
+        if ending is None:
+            ending = self._cut_off(execution, found)
+        if reserved or execution.thread is not None or execution.listener is not None:  # else nothing is left to settle
+            ending = await self._settle(found, identity if reserved else None, execution, ending)
+        result = self.finisher.finish(execution, found.spec, ending)
+        if execution.gone:
+            await trio.lowlevel.checkpoint_if_cancelled()  # the tool held the caller's cancel back
+        return result
+
+    def _escaped(self, error: BaseException, found: Registered, execution: Execution) -> Ending:
+        """The ending of an execution that an exception ended."""
+        if is_ctrl_c(error):
+            execution.gone = True
+            return self._cut_off(execution, found)
+        if is_cancel(error):
+            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `_grace.guide`).
+            return self._cut_off(execution, found)
+        # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
+        told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
+        return Ending(error=told, exception=origin, crashed=True, cause=execution.cancellation.cause)
+
+    async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending | None:
+        """The turn, if the tool has one, and the tool. An abandoned thread keeps the turn until it ends."""
+        turn = found.turn
+        if turn is not None and not turn.take_at_once():
+            execution.waits()
+            execution.arm()
+            await turn.take()
+        try:
+            if execution.armed:
+                # Cancelled in the moment that the wait was over: nothing has run, and it would be told at its first await.
+                await trio.lowlevel.checkpoint_if_cancelled()
+            return await self.invoker.invoke(found.tool, arguments, execution)
+        finally:
+            if turn is not None and not _left_thread(execution):
+                turn.free()
+
+    async def _settle(
+        self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
+    ) -> Ending:
+        """Tell that the tool is over, and settle its request_id. That waits until an abandoned thread has ended."""
+        if execution.started and execution.listener is not None:
+            execution.listener.tool_completed(execution, ok=ending.error is None)
+        if _left_thread(execution):
+            self.background.start_soon(self._outlive, found, identity, execution, ending)
+        elif identity is not None:
+            ending = await self.reservations.settle(identity, execution, found.spec, ending)
+        return ending
+
+    async def _outlive(
+        self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
+    ) -> None:
+        """Keep turn and reservation of an abandoned thread until it ends, or the engine does."""
+        assert execution.thread is not None
+        try:
+            await execution.thread.ended.wait()
+        finally:
+            if found.turn is not None:
+                found.turn.free()
+            if identity is not None:
+                await self.reservations.settle(identity, execution, found.spec, ending)
+
+    def _cut_off(self, execution: Execution, found: Registered) -> Ending:
+        """The ending of an execution that was cancelled, by its scope or one further out."""
+        execution.notice_cancel()
+        cause = execution.cancellation.cause
+        assert cause is not None
+        error = cancelled_error(
+            cause, found.spec, started=execution.started, timeout=execution.timeout, joined=execution.joined
+        )
+        return Ending(error=error, cause=cause)
+
+    def _finish_cut_off(self, execution: Execution, found: Registered | None) -> None:
+        """The caller's scope was cancelled before anything was reserved."""
+        if found is not None:
+            self.finisher.finish(execution, found.spec, self._cut_off(execution, found))
+
+
+def _left_thread(execution: Execution) -> bool:
+    return execution.thread is not None and execution.thread.abandoned
+
+
+def _json_arguments(request: ExecutionRequest) -> bytes:
+    """The arguments as JSON; missing and null mean none."""
+    arguments = request.arguments
+    if arguments is None:
+        return b"{}"
+    if isinstance(arguments, msgspec.Raw):
+        raw = bytes(arguments)
+        return b"{}" if raw == b"null" else raw
+    return encode_arguments(arguments)
+
+
+def _shorter(limit: float, request: ExecutionRequest) -> float:
+    """The request's own limit in seconds, if it is shorter.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+    """
+    wanted: object = request.timeout_ms
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 0 < wanted < math.inf:
+        raise invalid_request("timeout_ms must be a positive number of milliseconds")
+    return wanted / 1000 if wanted < limit * 1000 else limit

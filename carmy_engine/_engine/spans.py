@@ -1,0 +1,119 @@
+"""A span of OpenTelemetry for every execution; needs the extra ``otel``.
+
+Names and attributes follow the conventions for tools that models call (``execute_tool``, ``gen_ai.*``). What those have no
+name for is under ``carmy.``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from .._execution.execution import Caller, Listener
+from .._model.errors import AgentError
+from .._model.execution_result import ExecutionResult
+from .._model.record import ExecutionRecord
+from .._model.request import ExecutionRequest
+from .._version import __version__
+from .pipeline import Pipeline
+
+_OPERATION = "execute_tool"
+
+_ATTRIBUTES = {
+    "execution_id": "carmy.execution_id",
+    "transport": "carmy.transport",
+    "status": "carmy.status",
+    "error_code": "error.type",
+    "cause": "carmy.cause",
+    "replayed": "carmy.replayed",
+    "waited_ms": "carmy.waited_ms",
+    "thread_id": "gen_ai.conversation.id",
+    "run_id": "carmy.run_id",
+    "node_path": "carmy.node_path",
+    "attempt": "carmy.attempt",
+    "caller_id": "carmy.caller_id",
+    "call_id": "gen_ai.tool.call.id",
+}
+"""What a span takes over from the record. Not among them: arguments, outputs and messages, which no record has; and who
+called, since spans go to more places than records do."""
+
+_open: ContextVar[Span | None] = ContextVar("carmy_open_span", default=None)
+"""The span of the execution that this task runs, until its record is there. Not OpenTelemetry's own current span: a tool
+may have left another one in its place."""
+
+
+class Spans:
+    """Makes the spans: opened round each execution (`pipeline`), filled in from its record (as a sink).
+
+    Args:
+        tracer: Who makes them; None for the global provider's.
+    """
+
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self._tracer = trace.get_tracer("carmy_engine", __version__) if tracer is None else tracer
+
+    def pipeline(self, **parts: Any) -> Pipeline:
+        """A `Pipeline` of these parts in which every run has a span."""
+        return _SpannedPipeline(self._tracer, **parts)
+
+    def record(self, record: ExecutionRecord) -> None:
+        """Say on the open span how its execution ended. See `carmy_engine.abc.Sink`."""
+        span = _open.get()
+        if span is None or record.settled is not None:
+            return  # the record of another engine's execution, or of an earlier attempt that was settled on the way
+        _open.set(None)
+        if not span.is_recording():
+            return
+        for field, attribute in _ATTRIBUTES.items():
+            value = getattr(record, field)
+            if value is not None:
+                span.set_attribute(attribute, value.value if isinstance(value, enum.Enum) else value)
+        if record.error_code is not None:
+            span.set_status(Status(StatusCode.ERROR, record.error_code))
+
+
+class _SpannedPipeline(Pipeline):
+    """Runs each request within a span, which is the current one wherever the tool runs."""
+
+    def __init__(self, tracer: trace.Tracer, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._tracer = tracer
+
+    async def run(
+        self,
+        request: ExecutionRequest,
+        caller: Caller,
+        listener: Listener | None = None,
+        returned: Callable[[Any], None] | None = None,
+        unreadable: AgentError | None = None,
+    ) -> ExecutionResult:
+        """See `Pipeline.run`."""
+        found = self.registry.get(request.tool)
+        name = _OPERATION
+        attributes: dict[str, str] = {"gen_ai.operation.name": _OPERATION}
+        if found is not None:  # a name that no tool has is a stranger's text, of any length
+            name = f"{_OPERATION} {request.tool}"
+            attributes |= {
+                "gen_ai.tool.name": request.tool,
+                "gen_ai.tool.type": "function",
+                "carmy.effect": found.spec.effect.value,
+            }
+        # Without the tracer's own notes on exceptions: their messages may hold arguments and outputs, and a cancel is one.
+        with self._tracer.start_as_current_span(
+            name, kind=SpanKind.INTERNAL, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            outer = _open.get()
+            _open.set(span)
+            try:
+                return await super().run(request, caller, listener, returned, unreadable)
+            except BaseException as error:
+                if _open.get() is span:  # it left without a record
+                    span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+                raise
+            finally:
+                _open.set(outer)

@@ -1,0 +1,114 @@
+"""The last steps of every execution: the result, the record, the memory of it, the last event."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .._model.errors import AgentError
+from .._model.execution_result import ExecutionResult
+from .._model.record import ExecutionRecord
+from .._model.result import NextAction, Outcome, status_of
+from .._model.spec import ToolSpec
+from .execution import RUN_FIELDS, Execution
+from .inflight import Inflight
+from .invoke import Ending
+from .sinks import Sinks
+
+
+class Finisher:
+    """Ends executions.
+
+    Args:
+        sinks: Where records go.
+        inflight: Remembers ended executions.
+    """
+
+    def __init__(self, sinks: Sinks, inflight: Inflight) -> None:
+        self._sinks = sinks
+        self._inflight = inflight
+
+    def finish(self, execution: Execution, spec: ToolSpec | None, ending: Ending) -> ExecutionResult:
+        """The end of an execution that ran, or was refused."""
+        error = ending.error
+        result = ExecutionResult(
+            execution_id=execution.id,
+            data_json=ending.data_json,
+            error=None if error is None else error.info,
+            exception=ending.exception,
+            duration_ms=execution.duration_ms,
+            cacheable=error is None and spec is not None and spec.is_cacheable,
+            next_actions=()
+            if error is None or spec is None
+            else _next_actions(error, spec, confirmable=ending.confirmable),
+        )
+        execution.stops_waiting()
+        self._record(execution, spec, result, ending)
+        if ending.data_json is not None:
+            execution.output_bytes = len(ending.data_json)
+        if not execution.gone:
+            # Without the exception: its traceback would keep the tool's frames alive.
+            execution.result = result.without_exception()
+        self._inflight.remember(execution)
+        self._tell(execution, result)
+        execution.scope = execution.listener = execution.returned = None  # it is kept, and these are large
+        return result
+
+    def replay(self, execution: Execution, spec: ToolSpec, outcome: Outcome) -> ExecutionResult:
+        """The end of an execution whose answer had been stored: the same body as the first time."""
+        error = None if outcome.error is None else AgentError.of(outcome.error)
+        result = ExecutionResult(
+            execution_id=outcome.execution_id,
+            data_json=outcome.data_json,
+            error=outcome.error,
+            replayed=True,
+            cacheable=error is None and spec.is_cacheable,
+            next_actions=() if error is None else _next_actions(error, spec),
+        )
+        self._record(execution, spec, result, None)
+        self._tell(execution, result)
+        return result
+
+    def _record(
+        self, execution: Execution, spec: ToolSpec | None, result: ExecutionResult, ending: Ending | None
+    ) -> None:
+        context = execution.caller.context
+        record = ExecutionRecord(
+            execution_id=result.execution_id,
+            request_id=execution.request_id,
+            principal=context.principal,
+            session=context.session,
+            transport=context.transport,
+            tool=execution.tool,
+            effect=None if spec is None else spec.effect,
+            status=status_of(result.error),
+            error_code=None if result.error is None else result.error.code,
+            cause=None if ending is None else ending.cause,
+            duration_ms=result.duration_ms,
+            waited_ms=execution.waited * 1000,
+            started_at=execution.started_at,
+            replayed=result.replayed,
+        )
+        if execution.caller.in_run:
+            # Apart, since most calls come from no run, and so many fields take three times as long.
+            record = msgspec.structs.replace(record, **{name: getattr(context, name) for name in RUN_FIELDS})
+        self._sinks.record(record)
+
+    def _tell(self, execution: Execution, result: ExecutionResult) -> None:
+        if execution.listener is not None:
+            execution.listener.execution_completed(execution, result)
+
+
+def _next_actions(error: AgentError, spec: ToolSpec, *, confirmable: bool = False) -> tuple[NextAction, ...]:
+    """What a caller can do after an error: the same call, once it is confirmed or when the time has come.
+
+    Args:
+        error: The error.
+        spec: The tool's.
+        confirmable: The engine refused the call for want of a confirmation. An error of the tool with that code gets no such advice.
+    """
+    if confirmable:
+        return (NextAction(tool=spec.name, reason=f"call again once confirm:{spec.name} is granted"),)
+    if error.retryable:
+        after = None if error.retry_after is None else round(error.retry_after * 1000)
+        return (NextAction(tool=spec.name, reason="the same call may succeed later", after_ms=after),)
+    return ()

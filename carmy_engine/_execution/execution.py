@@ -1,0 +1,242 @@
+"""One running execution: who it is for, how far it has come, and how to stop it. Private to the engine."""
+
+from __future__ import annotations
+
+import enum
+import operator
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import trio
+
+from .._model.cause import Cause
+from .._model.context import SILENT, AgentContext, Cancellation, Progress
+from .._model.execution_result import ExecutionResult
+from .._model.protocols import Confirm
+from .cancel_scope import arm, is_cancelled
+from .threads import ThreadRun
+
+
+class Phase(enum.Enum):
+    """How far an execution has come."""
+
+    WAITING = "waiting"
+    """Nothing of the tool has run."""
+    RUNNING = "running"
+    """The tool has begun, so effects may exist."""
+
+
+class Listener(Protocol):
+    """Where the events of one execution go. `started` and `tool_started` may be called in a worker thread."""
+
+    def execution_started(self, execution: Execution) -> None:
+        """Before anything else."""
+        ...
+
+    def tool_waiting(self, execution: Execution) -> None:
+        """The call waits for a turn or a thread."""
+        ...
+
+    def tool_started(self, execution: Execution) -> None:
+        """The tool begins. May be called in a worker thread."""
+        ...
+
+    def tool_completed(self, execution: Execution, *, ok: bool) -> None:
+        """The tool has ended."""
+        ...
+
+    def execution_completed(self, execution: Execution, result: ExecutionResult) -> None:
+        """The last event."""
+        ...
+
+    def progress(self, execution: Execution) -> Progress:
+        """The channel for the tool's own reports."""
+        ...
+
+
+RUN_FIELDS = ("thread_id", "run_id", "node_path", "attempt", "caller_id", "call_id")
+"""What a context and a record say of the caller's run."""
+
+_run_of = operator.attrgetter(*RUN_FIELDS)
+_NO_RUN = (None,) * len(RUN_FIELDS)
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """What is bound to an executor: on whose behalf it calls.
+
+    Attributes:
+        context: The trusted context.
+        gone: What it means when the caller's own cancel scope is cancelled, or what tells then.
+        only: The tools that its view of the engine has, None for all.
+        confirm: Asks a person about calls that need a confirmation; None when nobody can be asked.
+    """
+
+    context: AgentContext
+    gone: Cause | Callable[[], Cause] = Cause.CALLER
+    only: frozenset[str] | None = None
+    confirm: Confirm | None = None
+    in_run: bool = False
+    """The context names a run. Derived."""
+
+    def __post_init__(self) -> None:
+        if _run_of(self.context) != _NO_RUN:
+            msgspec.structs.force_setattr(self, "in_run", True)
+
+
+class Execution(msgspec.Struct, eq=False):
+    """One execution.
+
+    Attributes:
+        id: The execution id.
+        tool: The name that was asked for.
+        request_id: The caller's idempotency identity.
+        caller: On whose behalf.
+        listener: Who listens to its events.
+        now: The engine's clock, trio's time; callable in any thread.
+        returned: Gets what the tool returned, for callers in process.
+        may_join: It waits for a running attempt with its request_id, instead of being refused.
+        joined: The id of the execution whose end it waits for, None when it does not.
+        started_at: Unix seconds of its arrival.
+        timeout: Its limit, in seconds.
+        began: When the clock of the deadline started (the reservation); None before.
+        deadline: When it times out; infinite before the reservation.
+        waited: Seconds spent waiting for a turn, a thread, or the end of another attempt.
+        scope: What a cancel cancels; None before the reservation.
+        armed: It may have waited for something since.
+        phase: See `Phase`.
+        gone: Nobody takes the answer: the caller's own scope was cancelled.
+        thread: The worker thread that runs it, if one does.
+        ended: The tool is over; late reports are dropped.
+        result: Its result, kept for looking it up.
+        output_bytes: The size of its output.
+        granted: A permission that a person has granted to this execution alone.
+    """
+
+    id: str
+    tool: str
+    request_id: str | None
+    caller: Caller
+    listener: Listener | None
+    now: Callable[[], float]
+    returned: Callable[[Any], None] | None = None
+    may_join: bool = False
+    joined: str | None = None
+    started_at: float = msgspec.field(default_factory=time.time)
+    timeout: float = float("inf")
+    began: float | None = None
+    deadline: float = float("inf")
+    waited: float = 0.0
+    scope: trio.CancelScope | None = None
+    armed: bool = False
+    phase: Phase = Phase.WAITING
+    gone: bool = False
+    thread: ThreadRun | None = None
+    ended: bool = False
+    result: ExecutionResult | None = None
+    output_bytes: int = 0
+    granted: str | None = None
+    _waits_since: float | None = None
+    _cancellation: Cancellation | None = None
+
+    @property
+    def cancellation(self) -> Cancellation:
+        """What the tool sees; holds the cause. Made when somebody asks."""
+        if self._cancellation is None:
+            self._cancellation = Cancellation()
+        return self._cancellation
+
+    @property
+    def started(self) -> bool:
+        """The tool has begun to run, so effects may exist. An abandoned thread counts: it cannot be kept from beginning."""
+        return self.phase is Phase.RUNNING or (self.thread is not None and self.thread.abandoned)
+
+    def context(self) -> AgentContext:
+        """What the tool receives: the caller's context and this execution."""
+        bound = self.caller.context
+        return AgentContext(
+            principal=bound.principal,
+            session=bound.session,
+            permissions=bound.permissions if self.granted is None else bound.permissions | {self.granted},
+            metadata=bound.metadata,
+            transport=bound.transport,
+            thread_id=bound.thread_id,
+            run_id=bound.run_id,
+            node_path=bound.node_path,
+            attempt=bound.attempt,
+            caller_id=bound.caller_id,
+            call_id=self.id if bound.call_id is None else bound.call_id,
+            services=bound.services,
+            execution_id=self.id,
+            request_id=self.request_id,
+            cancellation=self.cancellation,
+            progress=SILENT if self.listener is None else self.listener.progress(self),
+            deadline=self.deadline,
+            clock=self.now,
+        )
+
+    def begins(self, now: float) -> None:
+        """The clock starts."""
+        self.began = now
+        self.deadline = now + self.timeout
+
+    def arm(self) -> None:
+        """What comes next may wait, so the deadline has to count."""
+        self.armed = True
+        if self.scope is not None:
+            arm(self.scope)
+
+    @property
+    def duration_ms(self) -> float:
+        """Since the reservation, waiting included; 0 before it."""
+        return 0.0 if self.began is None else (self.now() - self.began) * 1000
+
+    def waits(self) -> None:
+        """It has to wait for a turn or a thread."""
+        if self._waits_since is None:
+            self._waits_since = self.now() - self.waited
+            if self.listener is not None:
+                self.listener.tool_waiting(self)
+
+    def joins(self, holder: str) -> None:
+        """It waits for the end of another execution. Nobody is told: so far it is on its way to a replay."""
+        self.joined = holder
+        if self._waits_since is None:
+            self._waits_since = self.now() - self.waited
+
+    def starts(self) -> None:
+        """The tool begins. Also called in a worker thread."""
+        self.stops_waiting()
+        self.phase = Phase.RUNNING
+        if self.listener is not None:
+            self.listener.tool_started(self)
+
+    def stops_waiting(self) -> None:
+        """It got its turn, or it never will."""
+        # Read once: a thread that is abandoned as it begins comes here at the same time as its end.
+        since = self._waits_since
+        if since is not None:
+            self.waited = self.now() - since
+            self._waits_since = None
+
+    def cancel(self, cause: Cause) -> bool:
+        """Record the cause, then cancel. False when the tool is over, it was cancelled already, or holds nothing yet."""
+        if self.scope is None or self.ended or self.cancellation.cause is not None:
+            return False
+        self.cancellation._set(cause)  # noqa: SLF001 - the engine's side of the handle
+        self.scope.cancel()
+        return True
+
+    def is_cut_off(self) -> bool:
+        """True once its scope is cancelled, by itself or from further out. The cause is recorded then."""
+        if self.cancellation.cause is None and self.scope is not None and is_cancelled(self.scope):
+            self.notice_cancel()
+        return self.cancellation.cause is not None
+
+    def notice_cancel(self) -> None:
+        """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope."""
+        if self.cancellation.cause is None:
+            self.gone = self.gone or self.now() < self.deadline
+            means = self.caller.gone if self.gone else Cause.DEADLINE
+            self.cancellation._set(means if isinstance(means, Cause) else means())  # noqa: SLF001

@@ -1,0 +1,164 @@
+"""The executions that run now, and a bounded memory of those that ended lately."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+import trio
+
+from .._model.cause import Cause
+from .._model.context import AgentContext
+from .._model.errors import AgentError
+from .._model.execution_result import ExecutionResult
+from .execution import Caller, Execution
+
+RECENT_EXECUTIONS = 1000
+"""Finished executions that can still be looked up."""
+
+RECENT_BYTES = 16 * 1024 * 1024
+"""Of output that they keep alive."""
+
+OVERLOAD_RETRY_SECONDS = 1
+"""What a caller is told to wait when the engine is full."""
+
+SHUTDOWN_RETRY_SECONDS = 5
+"""What a caller is told to wait when the engine is going away: about the time a restart takes."""
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be learned of an execution by its id.
+
+    Attributes:
+        execution_id: The id.
+        tool: The tool's name.
+        state: ``running`` or ``finished``.
+        started_at: Unix seconds.
+        request_id: Its idempotency identity.
+        principal: Whose it is.
+        session: In which session.
+        transport: How it arrived.
+        result: The result of a finished one, None when it is no longer kept, or nobody could be given one.
+    """
+
+    execution_id: str
+    tool: str
+    state: str
+    started_at: float
+    request_id: str | None
+    principal: str | None
+    session: str | None
+    transport: str
+    result: ExecutionResult | None = None
+
+
+class Inflight:
+    """Admits executions up to a limit and knows every one that runs."""
+
+    def __init__(self, max_executions: int) -> None:
+        self._max = max_executions
+        self._running: dict[str, Execution] = {}
+        self._recent: dict[str, Execution] = {}
+        self._oldest: deque[Execution] = deque()
+        """Of those, in the order of their ends: a dict is slow to find its first entry."""
+        self._recent_bytes = 0
+        self._idle: trio.Event | None = None
+        self.closing = False
+        """New executions are refused as ``SHUTTING_DOWN``."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def running(self) -> list[Execution]:
+        """A snapshot."""
+        return list(self._running.values())
+
+    def runs(self, execution_id: str) -> bool:
+        """Whether it is among those that are counted as running."""
+        return execution_id in self._running
+
+    def recent(self) -> list[Execution]:
+        """A snapshot of those that ended lately."""
+        return list(self._recent.values())
+
+    def admit(self, execution: Execution) -> None:
+        """Count an execution as running.
+
+        Raises:
+            AgentError: ``SHUTTING_DOWN`` or ``OVERLOADED``; nothing was counted.
+        """
+        if self.closing:
+            raise AgentError.standard(
+                "SHUTTING_DOWN",
+                "the server is shutting down; this call was never started",
+                retry_after=SHUTDOWN_RETRY_SECONDS,
+                details={"phase": "waiting"},
+            )
+        if len(self._running) >= self._max:
+            raise AgentError.standard(
+                "OVERLOADED",
+                f"{self._max} executions are running, which is the limit (max_executions)",
+                retry_after=OVERLOAD_RETRY_SECONDS,
+            )
+        self._running[execution.id] = execution
+
+    def dismiss(self, execution: Execution) -> None:
+        """Count it as running no longer."""
+        del self._running[execution.id]
+        if not self._running and self._idle is not None:
+            self._idle.set()
+            self._idle = None
+
+    def remember(self, execution: Execution) -> None:
+        """Keep an ended execution, with its result, for looking up. The oldest make room."""
+        recent = self._recent
+        recent[execution.id] = execution
+        self._oldest.append(execution)
+        self._recent_bytes += execution.output_bytes
+        while len(recent) > RECENT_EXECUTIONS or self._recent_bytes > RECENT_BYTES:
+            forgotten = self._oldest.popleft()
+            del recent[forgotten.id]
+            self._recent_bytes -= forgotten.output_bytes
+
+    def cancel(self, execution_id: str, cause: Cause, owner: AgentContext | None) -> bool:
+        """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""
+        execution = self._running.get(execution_id)
+        return execution is not None and _owns(owner, execution) and execution.cancel(cause)
+
+    def running_for(self, caller: Caller) -> tuple[str, ...]:
+        """The ids of what runs for this very caller, not an equal one."""
+        return tuple(execution.id for execution in self._running.values() if execution.caller is caller)
+
+    def lookup(self, execution_id: str, owner: AgentContext | None) -> ExecutionSummary | None:
+        """What is known of a running or recently ended execution; None when nothing is, or it is somebody else's."""
+        running = self._running.get(execution_id)
+        execution = self._recent.get(execution_id) if running is None else running
+        if execution is None or not _owns(owner, execution):
+            return None
+        context = execution.caller.context
+        return ExecutionSummary(
+            execution_id=execution.id,
+            tool=execution.tool,
+            state="finished" if running is None else "running",
+            started_at=execution.started_at,
+            request_id=execution.request_id,
+            principal=context.principal,
+            session=context.session,
+            transport=context.transport,
+            result=execution.result,
+        )
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing runs."""
+        while self._running:
+            if self._idle is None:
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+
+def _owns(owner: AgentContext | None, execution: Execution) -> bool:
+    """The same principal; among anonymous callers also the same session."""
+    if owner is None:
+        return True
+    context = execution.caller.context
+    return owner.principal == context.principal and (owner.principal is not None or owner.session == context.session)

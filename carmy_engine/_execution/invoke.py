@@ -1,0 +1,133 @@
+"""Run one tool under its scope, and turn whatever it raises into the ending of its call."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from .._model.cause import Cause
+from .._model.compiled_tool import CompiledTool
+from .._model.error_boundary import as_agent_error, declared_error, is_cancel, is_ctrl_c, json_safe, log_fault
+from .._model.errors import AgentError
+from .._model.task_cancel import is_task_cancelled
+from .execution import Execution
+from .grace import guide
+from .threads import Threads
+
+
+class Ending(msgspec.Struct, eq=False):
+    """How an attempt ended: with `data_json` or with `error`.
+
+    Attributes:
+        data_json: The rendered output.
+        error: Why there is none.
+        exception: What was raised, for in-process callers.
+        crashed: The tool raised something undeclared.
+        cause: Why it was cut off, None when it ended by itself.
+        confirmable: The engine refused it, and a person's confirmation is all that it lacks.
+    """
+
+    data_json: bytes | None = None
+    error: AgentError | None = None
+    exception: BaseException | None = None
+    crashed: bool = False
+    cause: Cause | None = None
+    confirmable: bool = False
+
+
+class Invoker:
+    """Runs tools: coroutines in the caller's task, plain functions in the engine's threads."""
+
+    def __init__(self, threads: Threads, *, expose_errors: bool) -> None:
+        self._threads = threads
+        self.expose = expose_errors
+        """Tell callers type and message of unexpected exceptions (development)."""
+
+    async def invoke(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Ending | None:
+        """Run the tool and render its output. The caller has entered `execution.scope`.
+
+        Returns:
+            The ending; None if the tool was cut off and answered with an exception that means nothing else.
+
+        Raises:
+            trio.Cancelled: The scope, or one further out, was cancelled and the tool gave in. `execution` holds the
+                cause, and the thread if one was left behind.
+        """
+        try:
+            if tool.context_parameter is not None:
+                arguments[tool.context_parameter] = execution.context()
+            if tool.relayed:
+                assert execution.scope is not None
+                # It begins when the executor that runs it says so.
+                relay: Coroutine[Any, Any, Ending] = tool.function(execution=execution, **arguments)
+                return await guide(relay, execution.scope, execution.notice_cancel)
+            if tool.is_async:
+                assert execution.scope is not None
+                execution.starts()
+                value = await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
+            else:
+                value = await self._in_thread(tool, arguments, execution)
+        except GeneratorExit:
+            raise  # our own coroutine is being closed: `guide` lets no other out
+        except BaseException as error:  # noqa: BLE001 - the boundary round the tool
+            return self._failed(tool, execution, error)
+        try:
+            data = tool.render(value)
+        except BaseException as error:  # noqa: BLE001 - the boundary round serialisers and properties
+            return self._unfit(tool, execution, error)
+        if execution.returned is not None:
+            execution.returned(value)
+        return Ending(data)
+
+    def _failed(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending | None:
+        """What it means that the tool raised this. None if it was cut off and declares no error of its own.
+
+        Raises:
+            trio.Cancelled: It is a cancel of the execution's scope.
+            KeyboardInterrupt: It is a Ctrl-C.
+        """
+        is_cut_off = execution.is_cut_off()
+        if is_ctrl_c(error):
+            raise error
+        if is_cancel(error) and (is_cut_off or is_task_cancelled()):
+            execution.notice_cancel()
+            raise error
+        declared = declared_error(error)
+        if declared is not None and not (is_cut_off and declared.code == "CANCELLED"):
+            return Ending(error=json_safe(declared), exception=declared)
+        if is_cut_off:
+            if declared is None:
+                log_fault(f"the tool {tool.spec.name}, while it was being cut off,", error)
+            return None
+        told, origin = as_agent_error(error, f"the tool {tool.spec.name}", expose=self.expose)
+        return Ending(error=told, exception=origin, crashed=True)
+
+    def _unfit(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending:
+        """What it means that an output could not be written.
+
+        Raises:
+            KeyboardInterrupt: It is a Ctrl-C.
+        """
+        if is_ctrl_c(error):
+            raise error
+        declared = declared_error(error)
+        if declared is None:
+            told, origin = as_agent_error(error, f"writing the output of the tool {tool.spec.name}", expose=self.expose)
+            return Ending(error=told, exception=origin, crashed=True)
+        cause = declared.__cause__
+        error_id = log_fault(f"the output of the tool {tool.spec.name} ({declared.code}: {declared.message})", cause)
+        info = msgspec.structs.replace(declared.info, details={**(declared.details or {}), "error_id": error_id})
+        return Ending(error=json_safe(AgentError.of(info)), exception=declared if cause is None else cause)
+
+    def _in_thread(
+        self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution
+    ) -> Coroutine[Any, Any, Any]:
+        """A plain function, in a worker thread."""
+        execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.starts)
+        if self._threads.busy:
+            execution.waits()
+        execution.arm()
+        return self._threads.run(thread)

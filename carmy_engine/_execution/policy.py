@@ -1,0 +1,222 @@
+"""Who may call what: the policies of an application, the one for confirmations, and two that are ready-made."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import trio
+
+from .._model.context import AgentContext
+from .._model.error_boundary import Fault, ask_foreign, await_within, call_foreign
+from .._model.errors import AgentError
+from .._model.frozen import freeze
+from .._model.protocols import Policy
+from .._model.spec import ToolSpec
+
+POLICY_SECONDS = 10.0
+"""For one answer of an async policy. A call waits for it before its own deadline begins, so it needs a bound."""
+
+
+class _Hooks(NamedTuple):
+    """The functions of one policy."""
+
+    policy: Policy
+    check: Callable[..., Any]
+    check_arguments: Callable[..., Any] | None
+    is_listed: Callable[..., Any] | None
+    counts_calls: bool
+
+
+class Policies:
+    """The policies of an engine, in the order in which they were added. Their functions may be sync or async.
+
+    Attributes:
+        exist: Whether there are any.
+        see_arguments: Whether any of them wants to see arguments.
+    """
+
+    def __init__(self, policies: Sequence[Policy] = ()) -> None:
+        self._hooks = [
+            _Hooks(
+                policy,
+                policy.check,
+                getattr(policy, "check_arguments", None),
+                getattr(policy, "is_listed", None),
+                bool(getattr(policy, "counts_calls", False)),
+            )
+            for policy in policies
+            if not isinstance(policy, SafePolicy)  # every engine has it
+        ]
+        self.exist = bool(self._hooks)
+        self.see_arguments = any(hooks.check_arguments is not None for hooks in self._hooks)
+
+    async def check(self, context: AgentContext, spec: ToolSpec) -> bool:
+        """Ask all of them about a call. False if one hides the tool.
+
+        Raises:
+            AgentError: One refuses.
+            Fault: One failed, or answered what it may not.
+        """
+        for hooks in self._hooks:
+            if hooks.is_listed is not None and not await _is_listed(hooks, context, spec):
+                return False
+            answer = call_foreign(hooks.check, context, spec)
+            if answer is not None:
+                await _settle(answer, hooks.policy, "check")
+        return True
+
+    async def check_call(self, context: AgentContext, spec: ToolSpec, arguments: bytes) -> None:
+        """Ask those that want to see arguments, once these are known to fit the schema.
+
+        Args:
+            context: Who calls.
+            spec: The tool.
+            arguments: A JSON object.
+
+        Raises:
+            AgentError: One refuses.
+            Fault: One failed, or answered what it may not.
+        """
+        given = freeze({**_defaults(spec), **msgspec.json.decode(arguments)})
+        for hooks in self._hooks:
+            if hooks.check_arguments is not None:
+                answer = call_foreign(hooks.check_arguments, context, spec, given)
+                if answer is not None:
+                    await _settle(answer, hooks.policy, "check_arguments")
+
+    async def lists(self, context: AgentContext, spec: ToolSpec) -> bool:
+        """Whether a caller sees a tool: none of them hides it, or refuses it whatever the arguments.
+
+        Raises:
+            Fault: One failed, or answered what it may not.
+        """
+        for hooks in self._hooks:
+            if hooks.is_listed is not None and not await _is_listed(hooks, context, spec):
+                return False
+            if hooks.counts_calls:
+                continue
+            try:
+                answer = call_foreign(hooks.check, context, spec)
+                if answer is not None:
+                    await _settle(answer, hooks.policy, "check")
+            except AgentError:
+                return False
+        return True
+
+
+async def _settle(answer: object, policy: Policy, method: str) -> None:
+    """Wait for the answer of an async policy.
+
+    Raises:
+        AgentError: It refuses.
+        Fault: It failed, or the answer is not None. An answer that looks like a refusal must not count as consent.
+    """
+    if inspect.isawaitable(answer):
+        answer = await await_within(POLICY_SECONDS, answer)
+    if answer is not None:
+        raise Fault(
+            TypeError(
+                f"{type(policy).__name__}.{method} returned a {type(answer).__name__};"
+                " a policy returns None to allow and raises AgentError to refuse"
+            )
+        )
+
+
+async def _is_listed(hooks: _Hooks, context: AgentContext, spec: ToolSpec) -> bool:
+    assert hooks.is_listed is not None
+    answer: object = await ask_foreign(POLICY_SECONDS, hooks.is_listed, context, spec)
+    if not isinstance(answer, bool):
+        raise Fault(
+            TypeError(f"{type(hooks.policy).__name__}.is_listed returned a {type(answer).__name__}; it returns a bool")
+        )
+    return answer
+
+
+def _defaults(spec: ToolSpec) -> dict[str, Any]:
+    properties: dict[str, Any] = spec.input_schema.get("properties", {})
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+
+
+class SafePolicy:
+    """Destructive tools, and those that ask for it, need the permission ``confirm:<tool>``. Cannot be removed.
+
+    Every engine asks it last: a caller whose call would be refused anyway learns nothing of it.
+    """
+
+    def check(self, context: AgentContext, spec: ToolSpec) -> None:
+        """Refuse with ``CONFIRMATION_REQUIRED``."""
+        permission = f"confirm:{spec.name}"
+        if spec.needs_confirmation and permission not in context.permissions:
+            raise AgentError.standard(
+                "CONFIRMATION_REQUIRED",
+                f"{spec.name} needs a person's confirmation",
+                suggested_action=f"Ask the person, then call again with the permission {permission} granted.",
+                details={"permission": permission},
+            )
+
+
+class RequireToolPermission:
+    """Every tool needs the permission ``tool:<name>``; a tool without it is not listed either."""
+
+    def check(self, context: AgentContext, spec: ToolSpec) -> None:
+        """Refuse with ``FORBIDDEN``."""
+        if f"tool:{spec.name}" not in context.permissions:
+            raise AgentError.standard("FORBIDDEN", f"this caller may not use {spec.name}")
+
+
+class RateLimit:
+    """At most `calls` per `seconds` for each principal, else each session; anonymous callers share one window.
+
+    Windows are fixed and open with a caller's first call. Refused calls are not counted. Per process.
+
+    Args:
+        calls: Calls per window, at least 1.
+        seconds: Length of the window.
+    """
+
+    counts_calls = True
+    """`check` counts, so it is asked about calls only, and hides no tool."""
+
+    MAX_WINDOWS = 10_000
+    """Callers remembered. Beyond it, expired windows are dropped, then the oldest."""
+
+    def __init__(self, calls: int, seconds: float) -> None:
+        if calls < 1 or not seconds > 0 or not math.isfinite(seconds):
+            raise ValueError(f"RateLimit needs calls >= 1 and seconds > 0, not calls={calls}, seconds={seconds}")
+        self._calls = calls
+        self._seconds = seconds
+        self._windows: dict[tuple[str, str], list[float]] = {}
+
+    def check(self, context: AgentContext, spec: ToolSpec) -> None:
+        """Refuse with ``RATE_LIMITED`` and ``retry_after`` in whole seconds, at least 1."""
+        if context.principal is not None:
+            key = ("principal", context.principal)
+        elif context.session is not None:
+            key = ("session", context.session)
+        else:
+            key = ("anonymous", "")
+        now = trio.current_time()
+        window = self._windows.get(key)
+        if window is None or now >= window[0]:
+            if window is None and len(self._windows) >= self.MAX_WINDOWS:
+                self._drop(now)
+            self._windows.pop(key, None)  # reinserted last: the dict is in order of expiry
+            window = self._windows[key] = [now + self._seconds, 0]
+        if window[1] >= self._calls:
+            raise AgentError.standard(
+                "RATE_LIMITED",
+                f"at most {self._calls} calls in {self._seconds:g} s",
+                retry_after=max(1, math.ceil(window[0] - now)),
+            )
+        window[1] += 1
+
+    def _drop(self, now: float) -> None:
+        oldest_first = iter(list(self._windows))
+        for key in oldest_first:
+            if now < self._windows[key][0] and len(self._windows) < self.MAX_WINDOWS:
+                break
+            del self._windows[key]

@@ -1,0 +1,70 @@
+"""Records of requests that a transport refuses before they become executions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from .._model.context import AgentContext
+from .._model.errors import AgentError
+from .._model.ids import new_execution_id
+from .._model.rate_limited_log import BurstLimit, RateLimitedLogger
+from .._model.record import ExecutionRecord
+from .._model.result import ExecutionStatus
+from .sinks import Sinks
+
+log = logging.getLogger("carmy.engine")
+
+MAX_RECORDS = 60
+"""Of one error code over one transport, in each interval. More than a person reads, and a few megabytes a day at most: strangers
+must neither fill a disk nor push the records of executions out of memory."""
+
+
+class Refusals:
+    """Writes a record and a log line for each refusal, both limited in rate.
+
+    Args:
+        sinks: Receive the records.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, sinks: Sinks, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sinks = sinks
+        self._limit = BurstLimit[tuple[str, str]](MAX_RECORDS, clock=clock)
+        self._log = RateLimitedLogger(log, clock=clock)
+
+    def record(self, error: AgentError, context: AgentContext, peer: str | None) -> None:
+        """Record that a request got no further.
+
+        Args:
+            error: What its caller is answered. Only the code is recorded.
+            context: Who sent it, as far as that is known, and over which transport.
+            peer: The caller's address, for the log.
+        """
+        self._log.info(
+            "refused a request over %s from %s: %s", context.transport, peer or "an unnamed peer", error.code
+        )
+        is_admitted, past = self._limit.admit((context.transport, error.code))
+        for (transport, code), omitted in past:
+            log.warning("%d more refusals over %s with %s left no record", omitted, transport, code)
+        if not is_admitted:
+            return
+        self._sinks.record(
+            ExecutionRecord(
+                execution_id=new_execution_id(),
+                request_id=None,
+                principal=context.principal,
+                session=context.session,
+                transport=context.transport,
+                tool="",
+                effect=None,
+                status=ExecutionStatus.FAILED,
+                error_code=error.code,
+                cause=None,
+                duration_ms=0.0,
+                waited_ms=0.0,
+                started_at=time.time(),
+                replayed=False,
+            )
+        )

@@ -1,0 +1,96 @@
+"""Reports a task that holds the event loop: nothing else runs meanwhile, deadlines and health checks included.
+
+A thread asks the loop for a sign of life. If none comes, it looks at what the loop's thread is doing. That costs the calls
+themselves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from types import FrameType, TracebackType
+
+import trio
+
+from .invoke import Invoker
+
+log = logging.getLogger("carmy.engine")
+
+STALL_SECONDS = 1.0
+"""Without a sign of life before it is called a stall."""
+
+_POLL_SECONDS = 0.25
+
+
+class Watchdog:
+    """Watches the event loop of the current trio run, for as long as its block lasts.
+
+    Args:
+        stall_seconds: See `STALL_SECONDS`.
+
+    Attributes:
+        stalls: How many stalls were seen.
+        last_stalled: The tool that held the loop in the last one; None when it was not a tool's own task.
+    """
+
+    def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
+        self._stall_seconds = stall_seconds
+        self._poll_seconds = min(_POLL_SECONDS, stall_seconds / 2)
+        self.stalls = 0
+        self.last_stalled: str | None = None
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Watchdog:
+        token = trio.lowlevel.current_trio_token()
+        # A daemon: a loop that never ends a step must not keep the process alive through its watchdog.
+        self._thread = threading.Thread(
+            target=self._watch, args=(token, threading.get_ident()), name="carmy-watchdog", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._stop.set()
+
+    def _watch(self, token: trio.lowlevel.TrioToken, loop_thread: int) -> None:
+        sign = threading.Event()
+        while not self._stop.wait(self._poll_seconds):
+            sign.clear()
+            asked = time.monotonic()
+            try:
+                token.run_sync_soon(sign.set)
+            except trio.RunFinishedError:
+                return
+            if sign.wait(self._stall_seconds) or self._stop.is_set():
+                continue
+            self.stalls += 1
+            frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - the documented way to see another thread's stack
+            self.last_stalled = tool_on(frame)
+            stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+            del frame
+            if self.last_stalled is not None:
+                what = f"the tool {self.last_stalled} holds the event loop"
+                advice = "Declare it with a plain def, so that it runs in a thread, or await between its steps."
+            else:
+                what = "the event loop gives no sign of life"
+                advice = "A task computes without awaiting, or threads that compute leave it no time."
+            log.warning(
+                "%s for more than %g s; nothing else runs meanwhile. %s\n%s", what, self._stall_seconds, advice, stack
+            )
+            while not sign.wait(self._poll_seconds):
+                if self._stop.is_set():
+                    return
+            log.warning("the event loop runs again after %.1f s", time.monotonic() - asked)
+
+
+def tool_on(frame: FrameType | None) -> str | None:
+    """The tool whose invocation is on this stack."""
+    while frame is not None:
+        if frame.f_code is Invoker.invoke.__code__:
+            tool: str = frame.f_locals["execution"].tool
+            return tool
+        frame = frame.f_back
+    return None

@@ -1,0 +1,1 @@
+"""The tools of another executor, offered as this application's own."""

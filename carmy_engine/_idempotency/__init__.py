@@ -1,0 +1,1 @@
+"""The meaning of a `request_id`: decisions, reservations, joins, reconciliation."""

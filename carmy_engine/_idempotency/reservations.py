@@ -1,0 +1,335 @@
+"""The engine's dealings with the idempotency store: reserve, record, release, interrupt; every failure typed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+import trio
+
+from .._execution.execution import Execution
+from .._execution.grace import grace
+from .._execution.invoke import Ending
+from .._execution.listing import MAX_LISTED
+from .._execution.sinks import Sinks
+from .._model.codec import decode, is_json
+from .._model.compiled_tool import CompiledTool
+from .._model.context import AgentContext
+from .._model.error_boundary import Fault, await_foreign, call_foreign, log_traceback
+from .._model.errors import AgentError
+from .._model.fingerprint import fingerprint
+from .._model.ids import check_request_id
+from .._model.protocols import IdempotencyStore, StoreError, StoreFull
+from .._model.rate_limited_log import RateLimitedLogger
+from .._model.record import ExecutionRecord
+from .._model.request import ExecutionRequest
+from .._model.reservation import Identity, Reservation, ReservationState
+from .._model.result import ExecutionStatus, Outcome, status_of
+from .._model.spec import ToolSpec
+from .decisions import Leaves, is_in_doubt, judge, leaves
+from .joins import Joins
+from .reconcile import ask
+
+log = logging.getLogger("carmy.engine")
+
+T = TypeVar("T")
+
+STORE_SECONDS = 10.0
+"""Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""
+
+
+def identity_of(request_id: str, context: AgentContext) -> Identity:
+    """Whose request it is.
+
+    Callers with neither principal nor session are kept apart by transport, so that an anonymous caller of one cannot
+    occupy the ids of another.
+
+    Raises:
+        AgentError: ``INVALID_ID``.
+    """
+    anonymous = context.principal is None and context.session is None
+    return Identity(
+        principal=context.principal,
+        session=context.session,
+        scope=context.transport if anonymous else "",
+        request_id=check_request_id(request_id),
+    )
+
+
+class Reservations:
+    """Reserves identities before tools run, and settles them after.
+
+    Args:
+        store: Where they are kept.
+        sinks: Told when an attempt in doubt is settled.
+        joins: Told when an attempt lets go of its identity.
+    """
+
+    def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins) -> None:
+        self._sinks = sinks
+        self._joins = joins
+        self._store = store
+        self._log = RateLimitedLogger(log)  # a store that fails does so for every call
+        # The boundary costs as much as the store in memory does; a store of ours raises no more than it says.
+        self._is_own = type(store).__module__.startswith("carmy_engine.")
+        # Of its very class: a subclass that adds a wait must not inherit the promise.
+        self._never_waits = vars(type(store)).get("never_waits", False) is True
+        self._takes_back = vars(type(store)).get("takes_back", False) is True
+
+    def _call_store(self, method: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Awaitable[T]:
+        if self._is_own:
+            return method(*args, **kwargs)
+        return await_foreign(call_foreign(method, *args, **kwargs))
+
+    async def reserve(
+        self, identity: Identity, execution: Execution, tool: CompiledTool, request: ExecutionRequest, arguments: bytes
+    ) -> Outcome | None:
+        """Reserve the identity for this execution. If it may join, wait first while the same request runs.
+
+        Returns:
+            None when it is ours, otherwise the stored outcome to replay. If cancelled, it is not ours.
+
+        Raises:
+            AgentError: ``IDEMPOTENCY_CONFLICT``, ``EXECUTION_UNCERTAIN``, ``IDEMPOTENCY_CAPACITY``, ``STORE_ERROR``.
+        """
+        mine = fingerprint(request.tool, arguments, request.metadata)
+        reservation = Reservation(
+            identity=identity,
+            fingerprint=mine,
+            execution_id=execution.id,
+            state=ReservationState.RUNNING,
+            started_at=execution.started_at,
+            tool=request.tool,
+            repeatable=tool.spec.is_repeatable,
+        )
+        if not self._never_waits:
+            execution.arm()
+        try:
+            existing = await self._call_store(self._store.reserve, reservation)
+            if existing is not None and is_in_doubt(existing, mine):
+                existing = await self._take_over(existing, reservation, execution, tool, arguments)
+            if execution.may_join and existing is not None and existing.fingerprint == mine:
+                again = partial(self._reserve_again, reservation, execution, tool, arguments)
+                existing = await self._joins.wait(existing, execution, again)
+            if not self._never_waits and existing is not None:
+                call_foreign(_check_answer, existing)
+        except trio.Cancelled:
+            # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
+            if not self._takes_back:
+                with grace(STORE_SECONDS):
+                    await self._give_back(identity, execution)
+            self._joins.ended(execution.id)  # somebody may have met that entry
+            raise
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+            failure = _origin(error)
+            if isinstance(failure, StoreFull):
+                raise AgentError.standard(
+                    "IDEMPOTENCY_CAPACITY",
+                    "the store of request_ids is full, and what it holds may not be forgotten",
+                    suggested_action="Call without a request_id if the call need not be safe to retry.",
+                ) from None
+            log_traceback(self._log, failure, "the idempotency store could not reserve a request_id")
+            raise AgentError.standard(
+                "STORE_ERROR",
+                f"the idempotency store failed{_in_brackets(failure)}; the tool was not run",
+                retry_after=1,
+                details={"ran": False, **_reason(failure)},
+            ) from failure
+        return None if existing is None else judge(existing, mine)
+
+    async def unsettled(self) -> list[Reservation]:
+        """What the store says is running or in doubt, newest first; nothing if it cannot tell.
+
+        Raises:
+            AgentError: ``STORE_ERROR``.
+        """
+        entries = getattr(self._store, "entries", None)
+        if entries is None:
+            return []
+        failure: BaseException | None = None
+        try:
+            with trio.move_on_after(STORE_SECONDS):
+                found: list[Reservation] = []
+                for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
+                    found += await self._call_store(entries, state=state, limit=MAX_LISTED)
+                return found
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+            failure = _origin(error)
+            log_traceback(self._log, failure, "the idempotency store could not list what is in doubt")
+        raise AgentError.standard(
+            "STORE_ERROR",
+            f"the idempotency store could not list what is in doubt{_in_brackets(failure)}",
+            retry_after=1,
+            details=_reason(failure),
+        ) from failure
+
+    async def _reserve_again(
+        self, reservation: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes
+    ) -> Reservation | None:
+        """After a wait for another attempt: a run of our own would begin now."""
+        now = msgspec.structs.replace(reservation, started_at=time.time())
+        existing = await self._call_store(self._store.reserve, now)
+        if existing is not None and is_in_doubt(existing, now.fingerprint):
+            existing = await self._take_over(existing, now, execution, tool, arguments)
+        return existing
+
+    async def _take_over(
+        self, entry: Reservation, new: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes
+    ) -> Reservation | None:
+        """Settle an entry in doubt, if that can be done, and reserve once more."""
+        if tool.spec.is_repeatable:
+            # It would have freed its id when it was cut off, but a process that dies cannot.
+            await self._call_store(self._store.release, entry.identity, entry.execution_id)
+        elif tool.reconcile is not None:
+            await self._reconcile(entry, execution, tool, arguments)
+        return await self._call_store(self._store.reserve, new)
+
+    async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
+        """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
+        execution.arm()
+        answer = await ask(tool, execution.context(), arguments, entry)
+        if answer is False:
+            return
+        if isinstance(answer, Outcome):
+            complete = self._store.complete
+            settled = await self._call_store(complete, entry.identity, entry.execution_id, answer, time.time())
+        else:
+            settled = await self._call_store(self._store.release, entry.identity, entry.execution_id)
+        if settled:
+            self._sinks.record(_settled(entry, execution, tool.spec, answer if isinstance(answer, Outcome) else None))
+
+    async def _give_back(self, identity: Identity, execution: Execution) -> None:
+        """Release what was reserved if it was; nothing has run."""
+        try:
+            await self._call_store(self._store.release, identity, execution.id)
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+            what = "the idempotency store could not release what %s may have reserved"
+            log_traceback(self._log, _origin(error), what, execution.id)
+
+    async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
+        """Leave under the identity what this ending leaves; see `_idempotency.leaves`.
+
+        Runs to its end, within `STORE_SECONDS`, even if the caller is cancelled meanwhile.
+
+        Returns:
+            The ending to answer with: the same, or ``STORE_ERROR`` when a committed effect could not be recorded.
+        """
+        error = None if ending.error is None else ending.error.info
+        left = Leaves.ANSWER
+        if error is not None:
+            left = leaves(
+                spec,
+                started=execution.started,
+                error=error,
+                cause=ending.cause,
+                crashed=ending.crashed,
+                gone=execution.gone,
+            )
+        method: Callable[..., Awaitable[bool]]
+        args: tuple[Any, ...] = ()
+        if left is Leaves.ANSWER:
+            outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)
+            method, args = self._store.complete, (identity, execution.id, outcome, time.time())
+        elif left is Leaves.DOUBT:
+            method, args = self._store.interrupt, (identity, execution.id, ending.cause, time.time())
+        else:
+            method, args = self._store.release, (identity, execution.id)
+        failure: BaseException | None = None
+        try:
+            if self._never_waits:
+                await self._call_store(method, *args)
+                return ending
+            with grace(STORE_SECONDS) as limit:
+                await self._call_store(method, *args)
+        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+            failure = _origin(error)
+            what = "the idempotency store could not record the end of %s (%s)"
+            log_traceback(self._log, failure, what, execution.id, left.value)
+        else:
+            if not limit.cancelled_caught:
+                return ending
+            self._log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
+        finally:
+            self._joins.ended(execution.id)
+        return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending, failure)
+
+    def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: BaseException | None) -> Ending:
+        """The tool ran, and nobody will be able to replay what it answered: say so, and give the answer now."""
+        details: dict[str, object] = {"ran": True, **_reason(failure)}
+        if ending.error is not None:
+            details["error"] = ending.error.info
+        else:
+            details["data"] = _plain(ending.data_json or b"null")
+        told = AgentError(
+            "STORE_ERROR",
+            f"{spec.name} ran, but its result could not be recorded{_in_brackets(failure)};"
+            " a retry with this request_id will not repeat it",
+            "internal",
+            suggested_action="Take the result from details; do not run the tool again.",
+            details=details,
+        )
+        return Ending(error=told, exception=ending.exception)
+
+
+def _plain(data: bytes) -> Any:
+    """An output as plain data; as text if it is nested too deeply for that."""
+    try:
+        return decode(data)
+    except AgentError:
+        return data.decode()
+
+
+class _DamagedAnswerError(StoreError):
+    """A store gave bytes that no tool has returned."""
+
+    reason = "corrupt"
+
+
+def _check_answer(entry: Reservation) -> None:
+    """Check that a stored output is JSON: it is replayed as it is, whatever the transport.
+
+    Raises:
+        StoreError: It is not.
+    """
+    data = None if entry.outcome is None else entry.outcome.data_json
+    if data is not None and not is_json(data):
+        raise _DamagedAnswerError(f"the stored answer of {entry.execution_id} is damaged: it is not JSON")
+
+
+def _origin(error: Exception) -> BaseException:
+    return error.origin if isinstance(error, Fault) else error
+
+
+def _reason(failure: BaseException | None) -> dict[str, str]:
+    """What callers are told of the store's trouble: one word, if it has one. Its text may name places of this machine."""
+    return {"reason": failure.reason} if isinstance(failure, StoreError) else {}
+
+
+def _in_brackets(failure: BaseException | None) -> str:
+    return f" ({failure.reason})" if isinstance(failure, StoreError) else ""
+
+
+def _settled(entry: Reservation, execution: Execution, spec: ToolSpec, outcome: Outcome | None) -> ExecutionRecord:
+    """That a tool has said what became of an attempt; None: that it has not happened."""
+    identity = entry.identity
+    return ExecutionRecord(
+        execution_id=entry.execution_id,
+        request_id=identity.request_id,
+        principal=identity.principal,
+        session=identity.session,
+        transport=execution.caller.context.transport,
+        tool=entry.tool,
+        effect=spec.effect,
+        status=ExecutionStatus.CANCELLED if outcome is None else status_of(outcome.error),
+        error_code=None if outcome is None or outcome.error is None else outcome.error.code,
+        cause=entry.cause,
+        duration_ms=0.0,
+        waited_ms=0.0,
+        started_at=execution.started_at,
+        replayed=False,
+        settled="reconcile",
+    )

@@ -1,0 +1,309 @@
+"""JSON as the engine speaks it: what is refused on the way in, and the body of an answer on the way out.
+
+Transports share this module, so that all of them refuse the same bytes and answer with the same ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from array import array
+from collections.abc import Sequence
+from typing import Any, NoReturn, get_args
+
+import msgspec
+
+from .errors import AgentError
+from .events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
+from .execution_result import ExecutionResult
+from .request import OnRunning
+from .result import ExecutionStatus, NextAction
+from .suggestions import not_known, shortened
+
+MAX_JSON_DEPTH = 128
+"""Levels of arrays and objects. Nobody nests deeper by hand, and parsers start to fail not far above."""
+
+_SHORT_BYTES = 256
+"""So few are sooner looked through than understood."""
+_LONG_BYTES = 4096
+"""From here on it pays to leave out the strings first, if they are as long as they are in texts."""
+_BYTES_PER_QUOTE = 256
+"""At least so many for each quotation mark, or going from one to the next takes longer than looking at everything."""
+
+_BACKSLASH = ord("\\")
+# Only these could be taken for a quotation mark that is none, or the other way round. One match for a run of backslashes.
+_ESCAPED_QUOTE = re.compile(rb'\\(?:\\(?:\\\\)*+|")')
+_STEPS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, byte) for byte in range(256))
+"""Makes brackets steps: 255 is -1 where bytes are signed."""
+_NO_STEPS = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS_AT_ONCE = 64
+
+_KINDS = bytes(ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else byte for byte in range(256))
+_HUGE_EXPONENT = b"e000"
+_HUGE_INTEGER = b"0" * (309 - 99)
+"""Floats have 309 digits before the point, and an exponent of two digits adds as many as 99."""
+
+_COLON = re.compile(rb"\s*+:\s*+")
+
+_skip = msgspec.json.Decoder(msgspec.Raw)
+"""Checks the syntax at 2 GB/s, and not that strings are UTF-8."""
+
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+"""What msgspec says of the outermost object."""
+_NO_SUCH_VALUE = re.compile(r"Invalid enum value .* - at `\$\.(\w+)`", re.DOTALL)
+"""It repeats the value."""
+_VALUES = {"on_running": get_args(OnRunning)}
+
+# Of a pair of escapes, the first without the second. msgspec looks for the second, and calls the text truncated.
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
+
+MAX_REASON = 300
+"""Characters of a parser's complaint that are passed on."""
+
+
+def invalid_request(reason: str) -> AgentError:
+    """The error for a message that is not a valid request; `reason` says what is wrong with it."""
+    return AgentError.standard("INVALID_REQUEST", f"the request is not valid: {reason}", details={"reason": reason})
+
+
+def check_json(data: bytes, *, any_depth: bool = False) -> None:
+    """Refuse what our parsers would otherwise read in different ways, or not survive.
+
+    That is: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers with a point or an exponent that no float
+    can hold, integers of more digits than Python converts. Lone surrogates, NaN and syntax errors are refused by the
+    parsers themselves. Linear in the size of `data`.
+
+    Args:
+        data: The message.
+        any_depth: Leave the nesting to the parser: for answers, which hold whatever a tool returned.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``, with ``details.reason``.
+    """
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            raise invalid_request("the body is not valid UTF-8") from None
+    seen = _without_strings(data) if len(data) >= _LONG_BYTES else data
+    if not any_depth and len(seen) > MAX_JSON_DEPTH and _is_too_deep(seen):
+        raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
+    if _may_overflow(seen):
+        # May be inside a string: only a full parse can tell.
+        decode(data)
+
+
+# What follows leaves loops over single bytes to the functions of bytes. Those that jump to the next of a rare byte are ten
+# times faster than those that look at each, regular expressions among them.
+
+
+def _more_than(data: bytes, byte: bytes, most: int) -> bool:
+    """Whether a byte is there more often than `most` times."""
+    return len(data) - len(data.replace(byte, b"", most + 1)) > most  # unlike counting, it jumps, and ends early
+
+
+def _without_strings(data: bytes) -> bytes:
+    """What is outside strings, or simply everything when there are many strings."""
+    if _more_than(data, b'"', len(data) // _BYTES_PER_QUOTE):
+        return data
+    outside: list[bytes] = []
+    inside = False
+    start = 0
+    while (end := data.find(b'"', start)) >= 0:
+        if not inside:
+            outside.append(data[start:end])
+            inside = True
+        elif data[end - 1] != _BACKSLASH or not _ends_in_escape(data[start:end]):
+            inside = False
+        start = end + 1
+    if not inside:
+        outside.append(data[start:])
+    return b" ".join(outside)
+
+
+def _ends_in_escape(text: bytes) -> bool:
+    """Whether the last backslash escapes what comes next, and is not escaped itself."""
+    return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1
+
+
+def _is_too_deep(data: bytes) -> bool:
+    """Whether the brackets outside strings are nested more than `MAX_JSON_DEPTH` levels deep."""
+    if not (_more_than(data, b"[", MAX_JSON_DEPTH // 2) or _more_than(data, b"{", MAX_JSON_DEPTH // 2)):
+        return False
+    depth = 0
+    steps = _brackets(data)
+    for start in range(0, len(steps), _STEPS_AT_ONCE):
+        some = steps[start : start + _STEPS_AT_ONCE]
+        ups = some.count(1)
+        # Mostly it is not even too deep if all steps up come first.
+        if depth + ups > MAX_JSON_DEPTH and depth + max(itertools.accumulate(array("b", some))) > MAX_JSON_DEPTH:
+            return True
+        depth += 2 * ups - len(some)
+    return False
+
+
+def _brackets(data: bytes) -> bytes:
+    """The brackets outside strings, in the form of `_STEPS`. Of what is no JSON, up to where the parser would stop."""
+    if _more_than(data, b"\\", len(data) // 16):
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    elif _BACKSLASH in data:
+        data = _ESCAPED_QUOTE.sub(b"", data)  # twice as fast for few, ten times slower for many
+    # Without empty strings, each mark is still inside or outside as before.
+    steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")
+    return b"".join(steps.split(b'"')[::2])
+
+
+def containers_in(data: bytes) -> int:
+    """The number of arrays and objects in valid JSON, without decoding it."""
+    return _brackets(data).count(1)
+
+
+def _may_overflow(data: bytes) -> bool:
+    """Whether there is something like a number that does not fit a float: with a large exponent, or very many digits."""
+    kinds = data.translate(_KINDS, b"+")
+    # From the end, because then the first byte is compared first, and among numbers few bytes are an "e".
+    return kinds.rfind(_HUGE_EXPONENT) >= 0 or kinds.find(_HUGE_INTEGER) >= 0
+
+
+def decode(data: bytes, *, type: Any = Any, decoder: msgspec.json.Decoder[Any] | None = None) -> Any:  # noqa: A002
+    """Decode strictly, turning each of msgspec's ways to fail into one error.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``.
+    """
+    try:
+        return msgspec.json.decode(data, type=type) if decoder is None else decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        fields = getattr(type if decoder is None else decoder.type, "__struct_encode_fields__", ())
+        refuse_undecodable(error, data, fields)
+
+
+def is_json(data: bytes) -> bool:
+    """Whether bytes are one JSON value in UTF-8, of any depth: an answer may hold whatever a tool returned."""
+    try:
+        if not data.isascii():
+            data.decode()
+        _skip.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    except RecursionError:
+        pass  # deeper than the parser goes
+    return True
+
+
+def refuse_undecodable(error: Exception, data: bytes, fields: Sequence[str] = ()) -> NoReturn:
+    """Raise ``INVALID_REQUEST`` for a failure of msgspec, in words that do not repeat the caller's values.
+
+    Args:
+        error: What msgspec raised.
+        data: What it could not decode.
+        fields: The fields that there are, for a name that is none of them.
+    """
+    if isinstance(error, RecursionError):
+        raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep") from None
+    if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
+        raise invalid_request("the body is not valid UTF-8") from None
+    reason = str(error)
+    unknown = _UNKNOWN_FIELD.fullmatch(reason)
+    if unknown is not None:
+        name = shortened(unknown[1])
+        raise invalid_request(not_known(f"the field '{name}'", name, fields, "fields")) from None
+    missing = _MISSING_FIELD.fullmatch(reason)
+    if missing is not None:
+        raise invalid_request(f"the field '{missing[1]}' is missing") from None
+    valueless = _NO_SUCH_VALUE.fullmatch(reason)
+    if valueless is not None:
+        values = " or ".join(f"'{value}'" for value in _VALUES.get(valueless[1], ()))
+        raise invalid_request(f"the field '{valueless[1]}' must be {values or 'one of its values'}") from None
+    if ("truncated" in reason or "escape" in reason or "surrogate" in reason) and _LONE_SURROGATE.search(data):
+        raise invalid_request("a string has a lone surrogate, which is not valid Unicode") from None
+    # The parser's words may contain a name that was sent, however long it is.
+    raise invalid_request(reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…") from None
+
+
+def duplicate_key(data: bytes) -> str | None:
+    """A key that the outermost object of this valid JSON has twice; None when there is none."""
+    seen: list[tuple[str, Any]] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> None:
+        seen[:] = items  # objects close inside out, so the outermost one is the last
+
+    json.loads(data, object_pairs_hook=pairs)
+    names: set[str] = set()
+    for name, _ in seen:
+        if name in names:
+            return name
+        names.add(name)
+    return None
+
+
+def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
+    """What may repeat a name of the outermost object: mostly all but one value, which may be long, and never less.
+
+    Args:
+        message: A valid JSON object.
+        name: Of one of its members, in quotation marks.
+        value: The member's value, as a decoder has found it.
+    """
+    at = message.find(name) if len(message) >= _SHORT_BYTES else -1
+    if at < 0:
+        return message
+    # Wherever this is, in some other object or at the end of a longer name, a value follows. None has names of the outermost
+    # object in it, so nothing is lost if this is another value that begins with the same bytes.
+    colon = _COLON.match(message, at + len(name))
+    if colon is None or not message.startswith(value, colon.end()):
+        return message
+    return message[: colon.end()] + message[colon.end() + len(memoryview(value)) :]
+
+
+_PLAIN_AGENT = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')
+
+_FAILURE_HEAD = {status: f'","status":"{status.value}","error":'.encode() for status in ExecutionStatus}
+
+
+def answer_body(result: ExecutionResult, *, replayed: bool = False, duration: bool = False) -> bytes:
+    """The body of an answer: ``{execution_id, status, data | error, _agent}``.
+
+    Args:
+        result: The outcome.
+        replayed: Add the member ``replayed`` (frames and last events have it, HTTP uses a header).
+        duration: Add the member ``duration_ms``.
+    """
+    parts = [b'{"execution_id":"', result.execution_id.encode()]
+    if result.error is None:
+        parts += b'","status":"completed","data":', result.data_json or b"null"
+    else:
+        parts += _FAILURE_HEAD[result.status], msgspec.json.encode(result.error)
+    if result.next_actions:
+        parts += b',"_agent":', msgspec.json.encode(_Agent(result.cacheable, result.next_actions))
+    else:
+        parts.append(_PLAIN_AGENT[result.cacheable])
+    if replayed:
+        parts.append(b',"replayed":true' if result.replayed else b',"replayed":false')
+    if duration:
+        parts.append(b',"duration_ms":%.3f' % result.duration_ms)
+    parts.append(b"}")
+    return b"".join(parts)
+
+
+class _Agent(msgspec.Struct, frozen=True):
+    cacheable: bool
+    next_actions: tuple[NextAction, ...]
+
+
+def event_body(event: ExecutionEvent) -> bytes:
+    """The payload of an event, as streams carry it beside the kind and the sequence number."""
+    if isinstance(event, ExecutionCompleted):
+        return answer_body(event.result, replayed=True)
+    payload: dict[str, Any] = {"execution_id": event.execution_id, "tool": event.tool}
+    if isinstance(event, ToolProgress):
+        for name in ("progress", "total", "message"):
+            if (value := getattr(event, name)) is not None:
+                payload[name] = value
+        if event.partial_json is not None:
+            payload["partial"] = msgspec.Raw(event.partial_json)
+    elif isinstance(event, ToolCompleted):
+        payload.update(duration_ms=event.duration_ms, waited_ms=event.waited_ms, ok=event.ok)
+    return msgspec.json.encode(payload)

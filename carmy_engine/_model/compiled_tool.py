@@ -1,0 +1,44 @@
+"""A tool ready to run: what registration makes of a declaration, so that a call only has to follow it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from .settlement import Reconcile
+from .spec import ToolSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledTool:
+    """One tool with its state resolved and its validators built.
+
+    Attributes:
+        spec: The declared properties.
+        function: What to call, with keyword arguments only.
+        is_async: False: `function` runs in a worker thread.
+        context_parameter: The keyword that receives the `AgentContext`, None when the tool does not want it.
+        parse: JSON bytes of the arguments (an object) → a fresh dict of keyword arguments, injected state included.
+            Raises `AgentError` ``INVALID_ARGUMENTS``. The bytes have passed `codec.check_json`.
+        render: What the function returned → JSON bytes. Raises `AgentError` ``INVALID_OUTPUT`` or
+            ``OUTPUT_TOO_LARGE``.
+        parameters: The keywords of the arguments, in the order of the function.
+        input: The one keyword that gets the whole input; None when each argument has its own.
+        promised: What the function returned, once rendered → a value of the type that it promises.
+        reconcile: Tells what became of an interrupted attempt; None when nobody can.
+        relayed: It runs in another executor: `function` takes the execution as well, and returns its ending; there is nothing
+            to render. See `_relay`.
+    """
+
+    spec: ToolSpec
+    function: Callable[..., Any]
+    is_async: bool
+    context_parameter: str | None
+    parse: Callable[[bytes], dict[str, Any]]
+    render: Callable[[Any], bytes]
+    parameters: tuple[str, ...] = ()
+    input: str | None = None
+    promised: Callable[[Any], Any] | None = None
+    reconcile: Reconcile | None = None
+    relayed: bool = False

@@ -1,0 +1,388 @@
+"""The boundary round code that is not ours: tools, validators, serialisers, policies, authenticators, sinks, stores.
+
+Such code may raise anything, whatever its class. What comes out of the boundary is one of these:
+
+- `AgentError`: an outcome that the code declares.
+- `Fault`: anything else, with the exception in ``origin``.
+- ``trio.Cancelled``, alone or in groups: only if the scope round the boundary is cancelled.
+- ``KeyboardInterrupt``: only if a Ctrl-C raised it. The innermost frame of its traceback is then one of trio's, whose
+  signal handler raises it; a ``raise`` statement of a tool leaves a frame of the tool.
+- ``GeneratorExit``: only if our own coroutine is being closed. It then arrives at a ``yield`` of ours, not from a call of ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import secrets
+import ssl
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+
+import msgspec
+import trio
+
+from .error import MAX_DETAILS_BYTES, ErrorInfo
+from .errors import AgentError
+from .task_cancel import is_task_cancelled
+from .text import bounded_text
+from .traceback_log import Log, write_traceback
+
+log = logging.getLogger("carmy.engine")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_exceptions_of: Callable[[BaseExceptionGroup[BaseException]], tuple[BaseException, ...]]
+_exceptions_of = BaseExceptionGroup.__dict__["exceptions"].__get__  # a subclass may have a property in its place
+
+
+class Fault(Exception):  # noqa: N818 - it stands for an error of other code
+    """Code that is not ours raised something that it does not declare.
+
+    Attributes:
+        origin: What it raised.
+    """
+
+    def __init__(self, origin: BaseException) -> None:
+        super().__init__(type(origin).__name__)
+        self.origin = origin
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    pending = [error]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, BaseExceptionGroup):
+            pending.extend(reversed(_exceptions_of(cast("BaseExceptionGroup[BaseException]", each))))
+        else:
+            yield each
+
+
+def flatten_exceptions(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions inside nested groups, without the cancelled ones (trio wraps every nursery's error in a group)."""
+    return (leaf for leaf in _leaves(error) if not isinstance(leaf, trio.Cancelled))
+
+
+def is_cancel(error: BaseException) -> bool:
+    """True for ``trio.Cancelled``, and for a group of nothing else. It may be anybody's."""
+    return not any(True for _ in flatten_exceptions(error))
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """True if a signal handler of trio raised it, or one of the exceptions inside a group."""
+    return any(isinstance(leaf, KeyboardInterrupt) and _is_raised_by_trio(leaf) for leaf in flatten_exceptions(error))
+
+
+def _is_raised_by_trio(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("trio._core.")
+
+
+def raise_own(error: BaseException) -> None:
+    """Raise `error` again if it holds what no boundary may keep; return if it is the failure of what was called.
+
+    Raised are: the cancel of a scope round the caller, a Ctrl-C that trio has delivered, and the ``GeneratorExit`` of a
+    coroutine that is thrown away. To be called in the task and the block that `error` has reached.
+
+    Args:
+        error: Any exception; for a group its leaves count.
+
+    Raises:
+        BaseException: `error` itself.
+    """
+    if not isinstance(error, Exception) and any(map(_is_own, _leaves(error))):
+        raise error
+
+
+def contain(error: BaseException, log: Log, what: str, *args: object) -> None:
+    """Log `error` once and return, so that what runs beside its origin goes on; raise the part of it that is no failure.
+
+    Args:
+        error: Any exception.
+        log: Gets a line and the traceback of the failures in it.
+        what: The line, such as ``a connection failed``, as a format string.
+        *args: What is put into it.
+
+    Raises:
+        BaseException: What `raise_own` raises, without the failures beside it.
+    """
+    if isinstance(error, Exception) or not any(map(_is_own, _leaves(error))):
+        log_traceback(log, error, what, *args)
+        return
+    if isinstance(error, BaseExceptionGroup):
+        own, failures = cast("BaseExceptionGroup[BaseException]", error).split(_is_own)
+        if failures is not None:
+            log_traceback(log, failures, what, *args)
+            assert own is not None
+            raise own from None
+    raise error
+
+
+def _is_own(error: BaseException) -> bool:
+    """True for a leaf that is no failure of what was called."""
+    if isinstance(error, trio.Cancelled):
+        return is_task_cancelled()
+    if isinstance(error, KeyboardInterrupt):
+        return _is_raised_by_trio(error)
+    return isinstance(error, GeneratorExit) and not _is_in_task()
+
+
+def _is_in_task() -> bool:
+    """False when the loop has ended, and the interpreter throws its coroutines away."""
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
+
+
+def declared_error(error: BaseException) -> AgentError | None:
+    """The `AgentError` that other code has raised: this one, or the first where a group holds nothing else."""
+    leaves = list(flatten_exceptions(error))
+    if leaves and all(
+        isinstance(leaf, AgentError) and isinstance(vars(leaf).get("info"), ErrorInfo) for leaf in leaves
+    ):
+        return cast(AgentError, leaves[0])
+    return None
+
+
+def raise_foreign(error: BaseException, *, awaits: bool = False) -> NoReturn:
+    """Raise what leaves the boundary for an exception that came out of other code; see the module.
+
+    For the handler right round a call of such code, ``except BaseException as error: raise_foreign(error)``. A coroutine
+    is awaited with `await_foreign` instead, which can see whether a ``GeneratorExit`` closes our own.
+
+    Args:
+        error: The exception.
+        awaits: The code may wait in the scope of this task. Else no cancel can reach it, and a ``Cancelled`` is a `Fault`.
+
+    Raises:
+        AgentError: A declared outcome.
+        Fault: Anything else.
+        trio.Cancelled: The scope of this task is cancelled.
+        KeyboardInterrupt: A Ctrl-C.
+    """
+    if isinstance(error, Fault) or is_ctrl_c(error) or (awaits and is_cancel(error) and is_task_cancelled()):
+        raise error
+    declared = declared_error(error)
+    if declared is None:
+        raise Fault(error) from error
+    if declared is error:
+        raise error
+    raise_single(cast("BaseExceptionGroup[BaseException]", error), declared)
+
+
+def call_foreign(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that is not ours; see `raise_foreign` for what this raises."""
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:  # noqa: BLE001 - the boundary
+        raise_foreign(error)
+
+
+@types.coroutine
+def await_foreign(awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
+    """Await something that is not ours; see `raise_foreign` for what this raises.
+
+    If our coroutine is closed meanwhile, so is the other one, and nothing that it raises then is raised here.
+    """
+    is_coroutine = isinstance(awaitable, types.CoroutineType)
+    coro = cast("Coroutine[Any, Any, T]", awaitable) if is_coroutine else _await(awaitable)
+    is_closing = False
+    try:
+        trap = coro.send(None)
+        while True:
+            try:
+                message = yield trap
+            except GeneratorExit:
+                is_closing = True
+                close(coro)
+                raise
+            except BaseException as refusal:  # noqa: BLE001 - trio's, which does not know what was awaited
+                trap = coro.throw(refusal)
+            else:
+                trap = coro.send(message)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    except BaseException as error:
+        if is_closing:
+            raise
+        raise_foreign(error, awaits=True)
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def close(coro: Coroutine[Any, Any, Any]) -> None:
+    """Close a coroutine that is not ours. What it raises then is logged."""
+    try:
+        call_foreign(coro.close)
+    except (AgentError, Fault) as error:
+        log_fault("closing a coroutine", error)
+
+
+async def ask_foreign(limit: float, function: Callable[..., Any], /, *args: Any) -> Any:
+    """Call a function that is not ours, sync or async, and return its value; see `raise_foreign` for what this raises.
+
+    Args:
+        limit: Seconds that an async one may take.
+        function: Blocks the loop while it runs, if it is sync.
+        *args: Its arguments.
+    """
+    answer = call_foreign(function, *args)
+    return await await_within(limit, answer) if inspect.isawaitable(answer) else answer
+
+
+async def await_within(limit: float, awaitable: Awaitable[T]) -> T:
+    """`await_foreign`, in a scope of its own, which puts trio's tree in order if other code leaves scopes open.
+
+    Args:
+        limit: Seconds; more are a `Fault` of `trio.TooSlowError`.
+        awaitable: What to wait for.
+    """
+    try:
+        with trio.CancelScope(relative_deadline=limit):
+            return await await_foreign(awaitable)
+    except RuntimeError as error:
+        if isinstance(error.__context__, GeneratorExit):
+            raise  # our coroutine is being closed
+        raise Fault(error) from None
+    raise Fault(trio.TooSlowError(f"no answer within {limit:g} s"))
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception, bounded; its class where ``__str__`` fails."""
+    try:
+        return bounded_text(call_foreign(str, error))
+    except (AgentError, Fault):
+        return f"<{type(error).__name__} without a text>"
+
+
+def reason_of(error: Exception) -> str:
+    """Why, for a message: as the system says it, if that is the cause. The libraries between say only that it failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        for leaf in flatten_exceptions(cause):
+            if isinstance(leaf, ssl.SSLError):
+                return _reason_of_tls(leaf)  # its number is one of OpenSSL, and means another error to the system
+            if isinstance(leaf, UnicodeError) and not isinstance(leaf, UnicodeDecodeError):
+                return "the host is not a name that can be looked up"
+            if isinstance(leaf, OSError) and leaf.errno is not None:
+                # A negative number is not the system's, but one of looking up names.
+                return os.strerror(leaf.errno) if leaf.errno > 0 else str(leaf.strerror)
+        inner = cause.args[0] if cause.args else None  # one of the libraries keeps its cause there only
+        cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
+    return str(error) or type(error).__name__
+
+
+def _reason_of_tls(error: ssl.SSLError) -> str:
+    """OpenSSL's text, without its module and the line of its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: the certificate is not valid: {error.verify_message}"
+    text = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
+    return f"TLS: {text}"
+
+
+def raise_single(group: BaseExceptionGroup[BaseException], single: BaseException | None = None) -> NoReturn:
+    """Raise the only exception inside, with its own context; or the group, if there are several (or none).
+
+    Args:
+        group: What a nursery raised.
+        single: Raise this one of them.
+    """
+    if single is None:
+        found = list(flatten_exceptions(group))
+        if len(found) != 1:
+            raise group
+        (single,) = found
+    context = single.__context__
+    try:
+        raise single
+    finally:
+        single.__context__ = context  # as it was: the group says nothing more
+
+
+def log_fault(what: str, error: BaseException | None) -> str:
+    """Log a fault of other code, with the traceback, and return the id that it is logged under.
+
+    Args:
+        what: What failed, such as ``the tool search``.
+        error: What it raised, or the `Fault` of it; None if it raised nothing.
+    """
+    error_id = secrets.token_hex(8)
+    error = error.origin if isinstance(error, Fault) else error
+    log_traceback(log, error, "%s failed (error_id %s)", what, error_id)
+    return error_id
+
+
+def log_traceback(log: Log, error: BaseException | None, what: str, *args: object) -> None:
+    """Log what other code raised, with the traceback, after the message `what` % `args`.
+
+    Formatting a traceback runs code of the exception's class, which may fail as well.
+    """
+    try:
+        call_foreign(write_traceback, log, error, what, *args)
+    except (AgentError, Fault):
+        log.error(f"{what}, with %s, which cannot be shown", *args, type(error).__name__)  # noqa: G004 - a format string
+
+
+def as_agent_error(error: BaseException, what: str, *, expose: bool) -> tuple[AgentError, BaseException]:
+    """Turn what other code raised into an error for the caller.
+
+    An `AgentError`, alone or as the only kind inside groups, passes as it is. Anything else is ``TOOL_PANIC``: its text may
+    hold secrets, so the caller gets an id and the log gets the rest.
+
+    Args:
+        error: What was raised, or the `Fault` of it.
+        what: What raised it, for message and log, such as ``the tool search``.
+        expose: Development: add type and message of every leaf.
+
+    Returns:
+        The error, and the single exception (or the group) behind it.
+    """
+    error = error.origin if isinstance(error, Fault) else error
+    declared = declared_error(error)
+    if declared is not None:
+        return declared, declared
+    found = list(flatten_exceptions(error)) or [error]
+    origin = found[0] if len(found) == 1 else error
+    error_id = log_fault(what, error)
+    details: dict[str, object] = {"error_id": error_id}
+    if expose:
+        details["exceptions"] = [{"type": type(leaf).__name__, "message": text_of(leaf)} for leaf in found]
+    return (
+        AgentError.standard(
+            "TOOL_PANIC",
+            f"{what} failed unexpectedly",
+            suggested_action=f"Look for error_id {error_id} in the server's log.",
+            details=details,
+        ),
+        origin,
+    )
+
+
+def json_safe(error: AgentError) -> AgentError:
+    """The same error as plain data, without details that have no JSON form or are too large (which the log then names)."""
+    info: ErrorInfo = vars(error)["info"]
+    if type(error) is not AgentError:
+        error = AgentError.of(info)  # a subclass may override anything
+    if info.details is None:
+        return error
+    try:
+        # The attributes of objects in there may be properties.
+        size = len(call_foreign(msgspec.json.encode, info))
+    except (AgentError, Fault) as fault:
+        log_fault(f"writing the details of an AgentError {info.code} as JSON", fault)
+    else:
+        if size <= MAX_DETAILS_BYTES:
+            return error
+        log.error("the details of an AgentError %s take %d bytes and are left out", info.code, size)
+    return AgentError.of(msgspec.structs.replace(info, details=None))

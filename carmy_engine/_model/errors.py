@@ -1,0 +1,277 @@
+"""Every exception and every error code of the engine.
+
+::
+
+    Exception
+    ├── AgentError                 an outcome: what a caller of a tool is told
+    └── CarmyError                 a broken promise of a program, never an outcome
+        ├── DeclarationError       a tool or an application is declared wrongly (also a TypeError)
+        ├── StartupError           an application cannot start; lists every problem
+        ├── ConfigurationError     a setting is unknown or out of range (also a ValueError)
+        ├── ClosedError            an engine or a client was used after it was closed
+        └── OutcomeUnknownError    clients only: the connection broke after the call may have started
+
+A tool raises `AgentError`; the engine returns it inside an `ExecutionResult`. The others are raised to the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from msgspec import structs
+
+from .error import MAX_CODE_CHARS, MAX_RETRY_AFTER_SECONDS, ErrorCategory, ErrorInfo
+from .text import bounded_text
+
+
+class CodeInfo(NamedTuple):
+    """What a code of the engine always carries."""
+
+    category: ErrorCategory
+    recoverable: bool
+    retryable: bool
+    meaning: str
+
+
+_V, _P, _N, _X = ErrorCategory.VALIDATION, ErrorCategory.PERMISSION, ErrorCategory.NOT_FOUND, ErrorCategory.CANCELLED
+_C, _I, _O, _T = ErrorCategory.CONFLICT, ErrorCategory.INTERNAL, ErrorCategory.CAPACITY, ErrorCategory.TIMEOUT
+
+CODES: Mapping[str, CodeInfo] = {
+    # code                                  category, recoverable, retryable, meaning
+    "TOOL_NOT_FOUND": CodeInfo(_N, True, False, "There is no tool of that name."),
+    "TOOL_NOT_PERMITTED": CodeInfo(_P, False, False, "The tool exists, but this view of the engine leaves it out."),
+    "INVALID_ARGUMENTS": CodeInfo(_V, True, False, "The arguments do not fit the tool's schema."),
+    "INVALID_ID": CodeInfo(_V, True, False, "The request_id is empty or longer than 256 bytes."),
+    "INVALID_OUTPUT": CodeInfo(_I, False, False, "The tool ran, but its output does not fit its schema."),
+    "OUTPUT_TOO_LARGE": CodeInfo(_O, False, False, "The tool ran, but its output is over the size limit."),
+    "CONFIRMATION_REQUIRED": CodeInfo(_P, True, False, "The tool needs a person's confirmation."),
+    "FORBIDDEN": CodeInfo(_P, False, False, "The caller may not use this tool."),
+    "RATE_LIMITED": CodeInfo(_O, True, True, "The caller has used up its share for now."),
+    "IDEMPOTENCY_CONFLICT": CodeInfo(_C, True, False, "The request_id was used for another request."),
+    "IDEMPOTENCY_CAPACITY": CodeInfo(_O, False, False, "The store of request_ids is full."),
+    "EXECUTION_UNCERTAIN": CodeInfo(_C, False, False, "The first attempt is running, or its end is not known."),
+    "TIMEOUT": CodeInfo(_T, False, False, "The deadline passed."),
+    "CANCELLED": CodeInfo(_X, False, False, "The execution was cancelled."),
+    "TOOL_PANIC": CodeInfo(_I, False, False, "The tool failed in a way it did not declare."),
+    "TOOL_ERROR": CodeInfo(_I, True, False, "A tool behind another protocol said in words of its own that it failed."),
+    "TOOL_BUSY": CodeInfo(_O, True, True, "Too many calls wait for their turn with this tool."),
+    "OVERLOADED": CodeInfo(_O, True, True, "The engine runs as many executions as it may."),
+    "SHUTTING_DOWN": CodeInfo(_O, True, True, "The engine is draining or closing."),
+    "STORE_ERROR": CodeInfo(_I, True, True, "The idempotency store failed."),
+    "INVALID_REQUEST": CodeInfo(_V, True, False, "The message is not a valid request."),
+    "PAYLOAD_TOO_LARGE": CodeInfo(_O, True, False, "The message is over the size limit."),
+    "UNAUTHENTICATED": CodeInfo(_P, True, False, "The credentials are missing or wrong."),
+    "ROUTE_NOT_FOUND": CodeInfo(_N, True, False, "There is nothing at this address."),
+    "METHOD_NOT_ALLOWED": CodeInfo(_V, True, False, "The address does not support this method."),
+    "UNKNOWN_OP": CodeInfo(_V, True, False, "There is no such operation."),
+    "EXECUTION_NOT_FOUND": CodeInfo(_N, False, False, "No running or recent execution has this id."),
+    "INTERNAL_ERROR": CodeInfo(_I, False, False, "A server failed; its log has the details under the error id."),
+    "EXECUTOR_UNAVAILABLE": CodeInfo(_O, True, True, "The executor behind a tool cannot be reached."),
+    "READY_TIMEOUT": CodeInfo(_T, True, True, "A readiness check did not finish in time."),
+    "CHECK_FAILED": CodeInfo(_O, True, True, "A readiness check failed or returned false."),
+    "SETTLED_AS_FAILED": CodeInfo(_C, False, False, "An operator settled the execution as failed."),
+    "INVALID_TOOL_NAME": CodeInfo(_V, False, False, "A tool's name is not 1-128 of A-Z a-z 0-9 _ - ."),
+    "DUPLICATE_TOOL": CodeInfo(_C, False, False, "Two tools have the same name."),
+    "INVALID_SCHEMA": CodeInfo(_V, False, False, "A tool's input or output has no usable schema."),
+    "MISSING_STATE": CodeInfo(_I, False, False, "A tool needs state of a type that the application does not have."),
+}
+"""Every code the engine itself produces, with what it always carries."""
+
+
+class AgentError(Exception):
+    """What a caller of a tool is told when there is no result.
+
+    Raise it in a tool to answer with a code, a message and details of your own: they pass to the caller as they are.
+
+    Args:
+        code: Stable, upper case; what programs act on. 128 characters at most.
+        message: For people and models. Cut after 16,384 characters.
+        category: Whose fault it was. Optional for the engine's own codes, which have theirs.
+        recoverable: The caller can repair the call and try again.
+        retryable: The same call may succeed later. Implies `recoverable`, and frees the request_id.
+        retry_after: Seconds to wait before trying again; finite, not negative. More than 30 days count as 30 days.
+        suggested_action: One sentence on what to do. Cut as the message is.
+        details: Machine-readable particulars, JSON-shaped. Left out of the answer over 256 KiB.
+
+    Raises:
+        ValueError: `code` is empty or too long, `category` is unknown, or `retry_after` is not a finite number >= 0.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        category: ErrorCategory | str,
+        *,
+        recoverable: bool = False,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        suggested_action: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.info = ErrorInfo(
+            code=_checked_code(code),
+            message=bounded_text(message),
+            category=ErrorCategory(category),
+            recoverable=bool(recoverable or retryable),
+            retryable=bool(retryable),
+            retry_after=None if retry_after is None else _checked_seconds(retry_after),
+            suggested_action=None if suggested_action is None else bounded_text(suggested_action),
+            details=details,
+        )
+
+    @classmethod
+    def of(cls, info: ErrorInfo) -> AgentError:
+        """The exception for an error that is already data, from a store or another executor: bounded, never refused."""
+        seconds = info.retry_after
+        if seconds is not None:
+            seconds = min(seconds, MAX_RETRY_AFTER_SECONDS) if seconds >= 0 else None
+        made = cls.__new__(cls)
+        Exception.__init__(made, info.code, info.message)
+        made.info = structs.replace(
+            info,
+            message=bounded_text(info.message),
+            recoverable=info.recoverable or info.retryable,
+            retry_after=seconds,
+            suggested_action=None if info.suggested_action is None else bounded_text(info.suggested_action),
+        )
+        return made
+
+    @classmethod
+    def standard(
+        cls,
+        code: str,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        suggested_action: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> AgentError:
+        """One of the engine's own errors; category and flags come from `CODES`."""
+        known = CODES[code]
+        return cls(
+            code,
+            message,
+            known.category,
+            recoverable=known.recoverable,
+            retryable=known.retryable,
+            retry_after=retry_after,
+            suggested_action=suggested_action,
+            details=details,
+        )
+
+    @property
+    def code(self) -> str:
+        """The stable code."""
+        return self.info.code
+
+    @property
+    def message(self) -> str:
+        """The text for people."""
+        return self.info.message
+
+    @property
+    def category(self) -> ErrorCategory:
+        """Whose fault it was."""
+        return self.info.category
+
+    @property
+    def recoverable(self) -> bool:
+        """The caller can repair the call and try again."""
+        return self.info.recoverable
+
+    @property
+    def retryable(self) -> bool:
+        """The same call may succeed later."""
+        return self.info.retryable
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before trying again."""
+        return self.info.retry_after
+
+    @property
+    def suggested_action(self) -> str | None:
+        """One sentence on what to do."""
+        return self.info.suggested_action
+
+    @property
+    def details(self) -> Mapping[str, Any] | None:
+        """Machine-readable particulars."""
+        return self.info.details
+
+    def __str__(self) -> str:
+        return f"{self.info.code}: {self.info.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (AgentError.of, (self.info,))
+
+
+def _checked_code(code: object) -> str:
+    if not isinstance(code, str) or not 0 < len(code) <= MAX_CODE_CHARS:
+        raise ValueError(f"the code of an AgentError has 1 to {MAX_CODE_CHARS} characters")
+    return code
+
+
+def _checked_seconds(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ValueError(f"retry_after is a finite number of seconds, at least 0, not {seconds!r:.40}")
+    return min(seconds, MAX_RETRY_AFTER_SECONDS)
+
+
+class CarmyError(Exception):
+    """Base of everything the package raises that is not an outcome of a tool."""
+
+
+class DeclarationError(CarmyError, TypeError):
+    """A tool or an application is declared in a way that cannot work; the message says where and what to do."""
+
+
+class ConfigurationError(CarmyError, ValueError):
+    """A setting is unknown or out of range; the message names the key and, for a typing error, the nearest one."""
+
+
+class StartupError(CarmyError):
+    """An application cannot start.
+
+    Attributes:
+        problems: Every problem that was found, not only the first.
+    """
+
+    def __init__(self, problems: Sequence[AgentError | ConfigurationError]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        count = len(self.problems)
+        super().__init__(f"{count} problem{'s' if count != 1 else ''} at start:\n{lines}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (StartupError, (self.problems,))
+
+
+class ClosedError(CarmyError):
+    """An engine or a client was used after its block had ended."""
+
+
+class OutcomeUnknownError(CarmyError):
+    """The connection broke after the call may have started; nobody can say whether the tool ran.
+
+    Attributes:
+        request_id: Send the request again with it to learn the outcome; None when the request had none.
+    """
+
+    def __init__(self, message: str, *, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+
+    @classmethod
+    def before_answer(cls, why: str, request_id: str | None) -> Self:
+        """The error for a call to one of our own servers; `why` says what was lost."""
+        advice = (
+            "It had no request_id: look for its effect before you send it again"
+            if request_id is None
+            else "Send it again with the same request_id to learn its outcome"
+        )
+        return cls(f"{why} before the answer came; the call may have run. {advice}", request_id=request_id)

@@ -1,0 +1,1 @@
+"""From a function or an object to a `CompiledTool`."""

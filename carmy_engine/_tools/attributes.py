@@ -1,0 +1,114 @@
+"""What ``@tool(...)`` takes: its attributes, and what each of them may be."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Required, TypedDict
+
+from .._model.effect import Confirmation, Effect
+from .._model.host_objects import described
+from .._model.settlement import MethodReconcile, Reconcile
+from .signature import is_method, refuse
+
+
+class ToolAttributes(TypedDict, total=False):
+    """What ``@tool(...)`` takes.
+
+    Attributes:
+        effect: What the tool does to the world. Required.
+        description: What a model reads to choose it. Default: the docstring without its ``Args:`` section.
+        name: 1-128 ASCII letters, digits, ``_``, ``-``, ``.``. Default: the function's name.
+        idempotent: Repeating the call is harmless.
+        parallel_safe: False means that calls to this tool take turns.
+        confirmation: ``required``: a call needs the permission ``confirm:<tool>``.
+        timeout: Seconds. Default: the engine's.
+        max_waiting: Calls that may wait for a turn.
+        max_output_bytes: Limit of the rendered output.
+        register: `carmy_engine.app` adds the tool by itself.
+        reconcile: ``async def reconcile(ctx, arguments)``, asked when a retry meets an interrupted attempt of a tool that may not
+            simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`. For a method also a method of the same class.
+    """
+
+    effect: Required[Effect | Literal["none", "read", "write", "external_write", "destructive"]]
+    description: str | None
+    name: str | None
+    idempotent: bool
+    parallel_safe: bool
+    confirmation: Confirmation | Literal["none", "required"]
+    timeout: float | None
+    max_waiting: int
+    max_output_bytes: int
+    register: bool
+    reconcile: Reconcile | MethodReconcile | None
+
+
+def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes as a declaration holds them.
+
+    Raises:
+        DeclarationError: One of them is unknown or has no such value.
+    """
+    known = ToolAttributes.__annotations__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            instead = f"Did you mean '{near[0]}'?" if near else f"The attributes are: {', '.join(known)}."
+            raise refuse(function, f"@tool has no attribute '{name}'", instead)
+    if "effect" not in given:
+        raise refuse(function, "@tool needs an effect", f"Write @tool(effect=...) with one of: {choices(Effect)}.")
+    checked = dict(given)
+    checked["effect"] = _choice(function, "effect", given["effect"], Effect)
+    checked["confirmation"] = _choice(function, "confirmation", given.get("confirmation", "none"), Confirmation)
+    for name in ("idempotent", "parallel_safe", "register"):
+        if not isinstance(given.get(name, False), bool):
+            raise refuse(function, f"{name}={given[name]!r} is neither True nor False", "Write one of the two.")
+    for name in ("name", "description"):
+        if not isinstance(given.get(name), str | None):
+            raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
+    reconcile = given.get("reconcile")
+    if reconcile is not None:
+        _check_reconcile(function, reconcile)
+    timeout = given.get("timeout")
+    if timeout is not None and not (_is_number(timeout) and math.isfinite(timeout) and timeout > 0):
+        instead = "Write a positive number of seconds, or leave it out for the engine's."
+        raise refuse(function, f"timeout={timeout!r} is not a number of seconds", instead)
+    for name, least in (("max_waiting", 0), ("max_output_bytes", 1)):
+        value = given.get(name, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise refuse(
+                function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out."
+            )
+    return checked
+
+
+def _check_reconcile(function: Callable[..., Any], reconcile: Any) -> None:
+    """Refuse what could not be called when the time has come: that would look as if it knew nothing."""
+    instead = "Write an 'async def' that takes the context and the arguments, or leave it out."
+    if not inspect.iscoroutinefunction(reconcile):
+        raise refuse(function, f"reconcile is {described(reconcile)}, not an async function", instead)
+    takes = ("self", "ctx", "arguments") if is_method(function) and is_method(reconcile) else ("ctx", "arguments")
+    try:
+        inspect.signature(reconcile).bind(*takes)
+    except TypeError:
+        what = f"reconcile is {described(reconcile)}, which cannot be called with ({', '.join(takes)})"
+        raise refuse(function, what, instead) from None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _choice(
+    function: Callable[..., Any], attribute: str, value: Any, options: type[Effect] | type[Confirmation]
+) -> Any:
+    try:
+        return options(value)
+    except ValueError:
+        raise refuse(function, f"{attribute}={value!r} is unknown", f"Write one of: {choices(options)}.") from None
+
+
+def choices(options: type[Effect] | type[Confirmation]) -> str:
+    return ", ".join(f"'{option.value}'" for option in options)

@@ -1,0 +1,346 @@
+"""An executor in front of one connection."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from carmy_engine import (
+    AgentError,
+    Catalog,
+    ClosedError,
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionRequest,
+    ExecutionResult,
+    ExecutionStarted,
+    OutcomeUnknownError,
+    grace,
+)
+from carmy_engine.transport import raise_single
+from carmy_net import LOG, Message, Outgoing
+
+from ..protocol import (
+    Answer,
+    Call,
+    Cancel,
+    ClientConnection,
+    Event,
+    Id,
+    Ping,
+    Ready,
+    Refusal,
+    RemoteProtocolError,
+    Request,
+    Tools,
+    parse_catalog,
+    parse_event,
+    parse_result,
+)
+from ._events import EventBuffer
+from ._requests import call_frame
+from ._server import FLUSH_SECONDS
+
+CANCEL_SECONDS = 2.0
+"""How long leaving a call waits for the server to have ended it: the server gives a tool a second to clean up."""
+
+READY_SECONDS = 30.0
+"""For the server's first frame. It imports and starts an application meanwhile."""
+
+
+@asynccontextmanager
+async def open_client(
+    channel: trio.abc.Channel[bytes],
+    *,
+    what: str = "the connection",
+    last_words: Callable[[], str] = str,
+    ready_seconds: float = READY_SECONDS,
+    log: logging.Logger = LOG,
+) -> AsyncIterator[ClientExecutor]:
+    """Speak to a server over a channel, for the length of a block. The channel stays open.
+
+    Args:
+        channel: See `carmy_frames.driver`.
+        what: What the connection is, for messages.
+        last_words: Asked when the connection is lost: what is known of the reason, to follow `what`.
+        ready_seconds: For the server's first frame.
+        log: The transport's logger.
+
+    Raises:
+        ClosedError: The server was not ready in time, or does not speak this protocol.
+    """
+    client = ClientExecutor(channel, what, last_words, log)
+    try:
+        async with trio.open_nursery() as background:
+            try:
+                await client.start(background, ready_seconds)
+                yield client
+            finally:
+                await client.aclose()
+                background.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise_single(group)
+
+
+class _Pending:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "answered", "error", "events", "message", "request_id", "tool")
+
+    def __init__(self, tool: str = "", request_id: str | None = None, events: EventBuffer | None = None) -> None:
+        self.tool = tool
+        self.request_id = request_id
+        self.events = events
+        self.answered = trio.Event()
+        self.answer: Answer | Refusal | None = None
+        self.error: Exception | None = None
+        self.message: Message | None = None
+
+
+class ClientExecutor:
+    """The client of one connection; an executor. Made by `open_client`.
+
+    Calls run side by side. Leaving a call's scope cancels it on the server, and waits briefly until that is done.
+
+    If the events of a stream are not read, and partial results pile up beyond a bound, the whole connection waits: read
+    a stream, or leave it.
+    """
+
+    def __init__(
+        self,
+        channel: trio.abc.Channel[bytes],
+        what: str,
+        last_words: Callable[[], str] = str,
+        log: logging.Logger = LOG,
+    ) -> None:
+        self._channel = channel
+        self._what = what
+        self._last_words = last_words
+        self._connection = ClientConnection()
+        self._log = log
+        self._out = Outgoing(log=log)
+        self._pending: dict[Id, _Pending] = {}
+        self._ready = trio.Event()
+        # Both end with `aclose`: calls that are left still send their cancel, and hear that the server has ended them.
+        self._reading = trio.CancelScope(shield=True)
+        self._lost: str | None = None
+        """Why nothing can be asked any more."""
+
+    @property
+    def ready(self) -> Ready:
+        """The server's first frame."""
+        assert self._connection.ready is not None  # `open_client` has waited for it
+        return self._connection.ready
+
+    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one request to its end; see `carmy_engine.abc.Executor.execute`.
+
+        A scope with a deadline round it also limits the execution, by ``timeout_ms``. A request that cannot be sent at
+        all gives a result with an empty ``execution_id``.
+
+        Raises:
+            ClosedError: The connection was gone before the call was sent: the tool has not run.
+            OutcomeUnknownError: The connection was lost while the call may have run.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            call = self._call(request, stream=False)
+        except AgentError as error:
+            await trio.lowlevel.checkpoint()
+            return ExecutionResult(execution_id="", error=error.info)
+        return _result(await self._ask(call, _Pending(request.tool, request.request_id)))
+
+    @asynccontextmanager
+    async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
+        """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
+
+        Raises:
+            ClosedError: As `execute`; from the channel when it happens in the block.
+            OutcomeUnknownError: Likewise.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        events = EventBuffer()
+        pending = _Pending(request.tool, request.request_id, events)
+        try:
+            call = self._call(request, stream=True)
+        except AgentError as error:
+            await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
+            yield events
+            return
+        self._send(call, pending)
+        try:
+            yield events
+        finally:
+            events.stop()
+            await self._leave(call.id, pending)
+
+    async def catalog(self) -> Catalog:
+        """The tools that this connection's caller may use.
+
+        Raises:
+            ClosedError: The connection is gone.
+            AgentError: The server refused.
+        """
+        answer = await self._ask(Tools(id=self._connection.next_id()), _Pending())
+        if isinstance(answer, Refusal):
+            raise AgentError.of(answer.error)
+        return parse_catalog(bytes(answer.result))
+
+    async def ping(self) -> None:
+        """Wait for the server to answer.
+
+        Raises:
+            ClosedError: The connection is gone.
+        """
+        await self._ask(Ping(id=self._connection.next_id()), _Pending())
+
+    def _call(self, request: ExecutionRequest, *, stream: bool) -> Call:
+        return call_frame(request, self._connection.next_id(), self.ready.limits.max_message_bytes, stream=stream)
+
+    def _send(self, request: Request, pending: _Pending) -> None:
+        """Queue a request.
+
+        Raises:
+            ClosedError: The connection is gone.
+        """
+        if self._lost is not None:
+            raise ClosedError(f"{self._lost}; nothing was sent")
+        message = self._connection.send(request)
+        try:
+            pending.message = self._out.put(message, alone=not self._pending)
+        except trio.ClosedResourceError:
+            self._connection.forget(request.id)
+            raise ClosedError(f"the client of {self._what} is being closed; nothing was sent") from None
+        self._pending[request.id] = pending
+
+    async def _ask(self, request: Request, pending: _Pending) -> Answer | Refusal:
+        """Send a request and wait for its answer."""
+        if self._lost is None:
+            with contextlib.suppress(trio.ClosedResourceError):  # closed meanwhile, which the next line finds
+                await self._out.wait_room(0)
+        self._send(request, pending)
+        try:
+            await pending.answered.wait()
+        finally:
+            await self._leave(request.id, pending)
+        if pending.answer is None:
+            assert pending.error is not None
+            raise pending.error
+        return pending.answer
+
+    async def _leave(self, request: Id, pending: _Pending) -> None:
+        """Nobody waits for the answer any more: cancel on the server what still runs, and wait briefly for its end."""
+        if pending.answered.is_set():
+            self._pending.pop(request, None)
+            return
+        assert pending.message is not None
+        if self._out.discard(pending.message):
+            # It never left, so there is nothing to cancel.
+            self._connection.forget(request)
+            self._pending.pop(request, None)
+            return
+        with grace(CANCEL_SECONDS), contextlib.suppress(ClosedError):
+            self._send(Cancel(id=self._connection.next_id(), target=request, gone=True), _Pending())
+            await pending.answered.wait()
+        # An answer that comes later still finds its place, and is dropped.
+
+    async def start(self, background: trio.Nursery, seconds: float) -> None:
+        """For `open_client`: begin to read and write, and wait for the first frame."""
+        background.start_soon(self._write)
+        background.start_soon(self._read)
+        with trio.move_on_after(seconds):
+            await self._ready.wait()
+        if self._lost is not None:
+            raise ClosedError(self._lost)
+        if self._connection.ready is None:
+            raise ClosedError(f"{self._what} was not ready within {seconds:g} s")
+
+    async def _write(self) -> None:
+        if not await self._out.write_sheltered(self._channel):
+            self._lose(f"{self._what} was lost{self._last_words()}")
+
+    async def _read(self) -> None:
+        """Give every frame to whom it is for, until there are no more."""
+        try:
+            with self._reading:
+                while True:
+                    await self._take(self._connection.receive_message(await self._channel.receive()))
+        except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._lose(f"{self._what} was lost{self._last_words()}")
+        except (RemoteProtocolError, AgentError) as error:
+            self._lose(
+                f"{self._what} sent what is not {'a frame' if self._ready.is_set() else 'its first frame'}: {error}"
+            )
+
+    async def _take(self, frame: Ready | Event | Answer | Refusal) -> None:
+        if isinstance(frame, Ready):
+            self._ready.set()
+            return
+        pending = None if frame.id is None else self._pending.get(frame.id)
+        if pending is None:
+            self._log.warning("%s refused something that it could not read: %s", self._what, frame)
+            return
+        if isinstance(frame, Event):
+            # The last one comes with the answer, which says more.
+            event = None
+            if pending.events is not None and frame.event != ExecutionCompleted.kind:
+                event = parse_event(frame.event, frame.seq, bytes(frame.data), pending.tool)
+            if event is not None and pending.events is not None:
+                await pending.events.put(event)
+            return
+        if pending.events is not None and isinstance(frame, Refusal):
+            await _put_refusal(pending.events, pending.tool, _result(frame))
+        elif pending.events is not None:
+            await pending.events.put(_completed(pending.tool, _result(frame)))
+        assert frame.id is not None
+        pending.answer = frame
+        pending.answered.set()
+        del self._pending[frame.id]
+
+    def _lose(self, why: str) -> None:
+        """Nothing more can be asked; everybody who waits is told whether their call may have run."""
+        if self._lost is not None:
+            return
+        self._lost = why
+        self._connection.receive_end()
+        for pending in self._pending.values():
+            assert pending.message is not None
+            if pending.message.taken:
+                pending.error = OutcomeUnknownError.before_answer(why, pending.request_id)
+            else:
+                pending.error = ClosedError(f"{why} before the call was sent; it has not run")
+            if pending.events is not None:
+                pending.events.fail(pending.error)
+            pending.answered.set()
+        self._pending.clear()
+        self._out.clear()
+        self._ready.set()
+
+    async def aclose(self) -> None:
+        """For `open_client`: let what is queued leave (cancels, mostly), briefly."""
+        self._out.close()
+        self._out.flush_within(FLUSH_SECONDS)
+        with grace(FLUSH_SECONDS):
+            await self._out.written.wait()
+        self._reading.cancel()
+        self._lose(f"the client of {self._what} was closed")
+
+
+def _result(answer: Answer | Refusal) -> ExecutionResult:
+    if isinstance(answer, Refusal):
+        return ExecutionResult(execution_id="", error=answer.error)
+    return parse_result(bytes(answer.result))
+
+
+def _completed(tool: str, result: ExecutionResult) -> ExecutionCompleted:
+    return ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=tool, result=result)
+
+
+async def _put_refusal(events: EventBuffer, tool: str, result: ExecutionResult) -> None:
+    """The events of a request that never became an execution."""
+    await events.put(ExecutionStarted(seq=0, execution_id="", tool=tool))
+    await events.put(_completed(tool, result))

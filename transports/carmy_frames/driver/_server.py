@@ -1,0 +1,352 @@
+"""An engine behind one connection."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+from collections.abc import Callable
+from contextvars import copy_context
+
+import msgspec
+import trio
+
+from carmy_engine import (
+    AgentError,
+    BoundEngine,
+    Catalog,
+    Cause,
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionRequest,
+    ExecutionResult,
+    ToolProgress,
+)
+from carmy_engine.codec import answer_body
+from carmy_engine.transport import Fault, as_agent_error, raise_own, unknown_tool
+from carmy_net import LOG, Outgoing
+
+from ..protocol import (
+    Call,
+    Cancel,
+    Describe,
+    Help,
+    Id,
+    Ping,
+    RemoteProtocolError,
+    Request,
+    ServerConnection,
+)
+from ..protocol._connection import HELP_RESULT
+from ._inline_call import run_here
+from ._requests import request_of
+from ._server_call import Running, left
+
+WRITE_SECONDS = 30.0
+"""For one message to leave. A peer that takes longer has stopped reading, and is cut off."""
+
+FLUSH_SECONDS = 2.0
+"""For what is left once the last execution has ended at shutdown. A client that does not read cannot hold the process."""
+
+CLOSING_SECONDS = 2.0
+"""For executions that were cancelled when the drain limit had passed, to end and be answered."""
+
+MAX_SPARE_READERS = 16
+"""Tasks that are kept for calls to come. Beyond it, a call that waits costs a new one."""
+
+_CANCELLED = (b'{"cancelled":false}', b'{"cancelled":true}')
+
+
+class Ending(enum.Enum):
+    """Why the serving of a connection ended."""
+
+    END = "end"
+    """The peer had said its last, and everything was answered."""
+    LOST = "lost"
+    """The peer has gone, or stopped reading."""
+    STOPPED = "stopped"
+    """The engine has stopped."""
+
+
+async def serve_channel(
+    engine: BoundEngine,
+    channel: trio.abc.Channel[bytes],
+    *,
+    server: str,
+    stopped: trio.Event,
+    drain_seconds: float,
+    write_seconds: float = WRITE_SECONDS,
+    log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG,
+) -> Ending:
+    """Serve one connection until it ends. The channel stays open.
+
+    When the peer has said its last, the calls that were accepted go on for `drain_seconds`; the rest is cancelled (cause
+    ``shutdown``) and still answered. When the peer has gone, its calls are cancelled (cause ``disconnect``). When
+    cancelled itself, the message that is being written gets `FLUSH_SECONDS` to leave, and so does what waits behind it.
+
+    Args:
+        engine: Bound to the caller's context.
+        channel: See `carmy_frames.driver`.
+        server: The server's name, for the first frame.
+        stopped: Set when every execution has ended at shutdown.
+        drain_seconds: For calls that were accepted before the end of input.
+        write_seconds: For one message to leave; infinite for a peer that may take its time.
+        log: The transport's logger.
+
+    Returns:
+        Why it ended.
+
+    Raises:
+        Exception: A fault of ours, of the channel or of the host's code, such as a policy that the first frame depends on.
+    """
+    return await _Server(engine, channel, stopped, drain_seconds, write_seconds, log).run(server)
+
+
+class _Server:
+    def __init__(
+        self,
+        engine: BoundEngine,
+        channel: trio.abc.Channel[bytes],
+        stopped: trio.Event,
+        drain_seconds: float,
+        write_seconds: float,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self._engine = engine.bind(gone=Cause.DISCONNECT)
+        self._channel = channel
+        self._has_more: Callable[[], bool] = getattr(channel, "has_more", bool)
+        self._stopped = stopped
+        self._drain_seconds = drain_seconds
+        self._write_seconds = write_seconds
+        self._connection = ServerConnection()
+        self._out = Outgoing(log=log)
+        self._running: dict[Id, Running] = {}
+        self._idle = trio.Event()
+        self._ended = trio.Event()
+        self._readers = trio.lowlevel.ParkingLot()
+        """Those that have run a call meanwhile, and may read on again."""
+        self._context = copy_context()
+        self._serving = trio.CancelScope()
+        self._ending: Ending | None = None
+
+    async def run(self, server: str) -> Ending:
+        async with trio.open_nursery() as background:
+            background.start_soon(self._write)
+            flush = FLUSH_SECONDS
+            try:
+                self._out.put(self._connection.send_ready(server, await self._engine.catalog()))
+                await self._serve()
+                if self._ending is Ending.END:
+                    flush = max(flush, self._drain_seconds)
+            except Exception:
+                raise
+            except BaseException as error:
+                raise_own(error)
+                raise Fault(
+                    error
+                ) from error  # a cancel of no scope of ours would end in this nursery, and nothing would be said
+            finally:
+                self._out.close()
+                self._out.flush_within(flush)
+        assert self._ending is not None
+        return self._ending
+
+    def _end(self, ending: Ending) -> None:
+        """Record why it ends; the first reason counts."""
+        if self._ending is None:
+            self._ending = ending
+        self._ended.set()
+
+    async def _write(self) -> None:
+        if not await self._out.write_sheltered(self._channel, self._write_seconds):
+            self._lose()
+
+    def _lose(self) -> None:
+        """Nobody takes an answer any more, so nothing needs to run."""
+        self._ending = Ending.LOST
+        self._out.clear()
+        self._serving.cancel()
+
+    async def _serve(self) -> None:
+        with self._serving:
+            await self._serve_calls()
+
+    async def _serve_calls(self) -> None:
+        async with trio.open_nursery() as calls:
+            calls.start_soon(self._watch_stop)
+            calls.start_soon(self._read, calls)
+            await self._ended.wait()
+            if self._ending is Ending.END:
+                await self._finish_calls()
+            elif self._ending is Ending.STOPPED:
+                await self._wait_idle()  # the writer gives up in time, and those who wait for it with it
+            calls.cancel_scope.cancel()
+
+    async def _watch_stop(self) -> None:
+        await self._stopped.wait()
+        self._end(Ending.STOPPED)
+        self._out.flush_within(FLUSH_SECONDS)
+
+    async def _finish_calls(self) -> None:
+        """Let accepted calls end, for a while; then cancel them, and let them answer that."""
+        with trio.move_on_after(self._drain_seconds):
+            await self._wait_idle()
+            return
+        for call in self._running.values():
+            call.cancel(Cause.SHUTDOWN)
+        with trio.move_on_after(CLOSING_SECONDS):
+            await self._wait_idle()
+
+    async def _wait_idle(self) -> None:
+        while self._running:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def _read(self, calls: trio.Nursery) -> None:
+        """Take requests until there are no more. One task at a time does it, and waits for no tool.
+
+        Calls are run here; as soon as one waits for anything, another task reads on.
+        """
+
+        def read_on() -> None:
+            if not self._readers.unpark():
+                calls.start_soon(self._read, calls)
+
+        while self._ending is None:
+            try:
+                message = await self._channel.receive()
+            except trio.EndOfChannel:
+                self._connection.receive_end()
+                self._end(Ending.END)
+                return
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._lose()
+                return
+            if self._ending is not None:
+                return
+            try:
+                call = await self._handle(message)
+            except trio.ClosedResourceError:
+                return  # the writer has given up, and has said why
+            if call is None:
+                continue
+            running = self._running[call.id] = Running(self._engine.bind())
+            if await run_here(self._call(call, running), self._context.copy(), read_on):
+                if len(self._readers) >= MAX_SPARE_READERS:
+                    return
+                await self._readers.park()
+
+    async def _handle(self, message: bytes) -> Call | None:
+        """Answer what asks for no tool, and give what does."""
+        try:
+            request = self._connection.receive_message(message)
+        except RemoteProtocolError as error:
+            if error.reply is None:
+                raise  # a server's connection always has one
+            self._engine.record_refusal(error.error)
+            await self._out.wait_room(len(error.reply))
+            self._put(error.reply)
+            return None
+        if isinstance(request, Call):
+            return request
+        answer: bytes | AgentError
+        try:
+            answer = await self._answer(request)
+        except AgentError as error:
+            answer = error
+        except BaseException as error:  # noqa: BLE001 - the boundary round one request; a host's policy can raise anything
+            raise_own(error)
+            answer, _ = as_agent_error(error, "the request", expose=False)
+        if isinstance(answer, AgentError):
+            self._engine.record_refusal(answer)
+            await self._out.wait_room(0)
+            self._put(self._connection.send_refusal(request.id, answer.info))
+        else:
+            await self._out.wait_room(len(answer))
+            self._put(self._connection.send_answer(request.id, answer))
+        return None
+
+    def _put(self, message: bytes) -> None:
+        """Send it, together with others if several calls run or have come."""
+        self._out.put(message, alone=len(self._running) <= 1 and not self._has_more())
+
+    async def _answer(self, request: Request) -> bytes:
+        """The result of anything but a call, JSON."""
+        match request:
+            case Ping():
+                return b"{}"
+            case Help():
+                return HELP_RESULT
+            case Cancel():
+                return _CANCELLED[self._cancel(request)]
+            case Describe():
+                return _describe(await self._engine.catalog(), request.tool)
+            case _:
+                return (await self._engine.catalog()).document
+
+    def _cancel(self, request: Cancel) -> bool:
+        if request.execution_id is not None:
+            return self._engine.cancel(request.execution_id)
+        assert request.target is not None
+        running = self._running.get(request.target)
+        return running is not None and running.cancel(Cause.CALLER, gone=request.gone)
+
+    async def _call(self, call: Call, running: Running) -> None:
+        """Run one call, and answer it."""
+        try:
+            body = await self._execute(call, running)
+            await self._out.wait_room(len(body))
+            self._put(self._connection.send_answer(call.id, body))
+        except trio.ClosedResourceError:
+            pass  # there is nobody to tell
+        except BaseException as error:  # noqa: BLE001 - the boundary round one call of a connection
+            raise_own(error)
+            told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
+            if call.id in self._connection.calls:
+                with contextlib.suppress(trio.ClosedResourceError):
+                    self._put(self._connection.send_refusal(call.id, told.info))
+        finally:
+            del self._running[call.id]
+            self._idle.set()
+
+    async def _execute(self, call: Call, running: Running) -> bytes:
+        request = request_of(call)
+        result: ExecutionResult | None = None
+        with running.block:
+            # While the peer does not take what is there already, nothing more is made: outputs are large.
+            await self._out.wait_room(0)
+            if call.stream:
+                result = await self._stream(call.id, request, running)
+            else:
+                result = await running.executor.execute(request)
+        running.ends()
+        if result is None:
+            result = left(running, call.tool)
+        return answer_body(result, replayed=True, duration=True)
+
+    async def _stream(self, call: Id, request: ExecutionRequest, running: Running) -> ExecutionResult:
+        """Send the events. While the client is slow, they merge where they are made."""
+        result: ExecutionResult | None = None
+        async with running.executor.stream(request) as events:
+            async for event in events:
+                if isinstance(event, ExecutionCompleted):
+                    result = event.result
+                    running.ends()
+                await self._out.wait_room(_size_of(event))
+                self._put(self._connection.send_event(call, event))
+        assert result is not None  # the last event always comes
+        return result
+
+
+def _describe(catalog: Catalog, name: str) -> bytes:
+    for spec in catalog.tools:
+        if spec.name == name:
+            return msgspec.json.encode(spec)
+    raise unknown_tool(name, [spec.name for spec in catalog.tools])
+
+
+def _size_of(event: ExecutionEvent) -> int:
+    """About the bytes of an event, where they can be many."""
+    if isinstance(event, ToolProgress):
+        return len(event.partial_json or b"")
+    return len(event.result.data_json or b"") if isinstance(event, ExecutionCompleted) else 0

@@ -1,0 +1,1 @@
+"""The endpoints: what every front end answers."""

@@ -1,0 +1,87 @@
+"""``/agent/executions``: all of them, for those who may see them; ``/{id}``: look at one's own, or cancel it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from carmy_engine import BoundEngine, Cause, ExecutionSummary, ListedExecution
+from carmy_engine.codec import answer_body
+from carmy_engine.errors import AgentError
+
+from ..message import JSON_TYPE, NO_STORE, Request, Response
+
+EXECUTIONS_PATH = "/agent/executions"
+EXECUTIONS_PREFIX = EXECUTIONS_PATH + "/"
+
+
+class _Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    execution_id: str
+    tool: str
+    state: str
+    started_at: float
+    request_id: str | None = None
+    result: msgspec.Raw | None = None
+
+
+class _Listing(msgspec.Struct, frozen=True):
+    executions: list[ListedExecution]
+
+
+class _Cancelled(msgspec.Struct, frozen=True):
+    execution_id: str
+    cancelled: bool
+
+
+def _find(request: Request, engine: BoundEngine) -> ExecutionSummary:
+    execution_id = request.path.removeprefix(EXECUTIONS_PREFIX)
+    summary = engine.lookup(execution_id)
+    if summary is None:
+        raise AgentError.standard(
+            "EXECUTION_NOT_FOUND",
+            "there is no running or recently finished execution of this caller with that id",
+            suggested_action="Send the request again with its request_id to learn the outcome.",
+        )
+    return summary
+
+
+async def list_all(engine: BoundEngine) -> Response:
+    """Answer ``GET`` on the list: everybody's, newest first.
+
+    Raises:
+        AgentError: ``FORBIDDEN`` without the permission; ``STORE_ERROR``.
+    """
+    return Response(200, (JSON_TYPE, NO_STORE), msgspec.json.encode(_Listing(await engine.executions())))
+
+
+async def show(request: Request, engine: BoundEngine) -> Response:
+    """Answer ``GET``: the state and, once finished, the result as the caller got it.
+
+    Raises:
+        AgentError: ``EXECUTION_NOT_FOUND``, also for executions of others.
+    """
+    found = _find(request, engine)
+    body = msgspec.json.encode(
+        _Summary(
+            execution_id=found.execution_id,
+            tool=found.tool,
+            state=found.state,
+            started_at=found.started_at,
+            request_id=found.request_id,
+            result=None if found.result is None else msgspec.Raw(answer_body(found.result)),
+        )
+    )
+    return Response(200, (JSON_TYPE, NO_STORE), body)
+
+
+async def cancel(request: Request, engine: BoundEngine) -> Response:
+    """Answer ``DELETE``: 202, with ``cancelled`` false when it had already finished.
+
+    The call itself still gets its own answer; this one does not wait for it.
+
+    Raises:
+        AgentError: ``EXECUTION_NOT_FOUND``, also for executions of others.
+    """
+    found = _find(request, engine)
+    cancelled = engine.cancel(found.execution_id, Cause.CALLER)
+    body = msgspec.json.encode(_Cancelled(found.execution_id, cancelled))
+    return Response(202, (JSON_TYPE, NO_STORE), body)

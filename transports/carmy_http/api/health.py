@@ -1,0 +1,93 @@
+"""``/health`` and ``/ready``: for load balancers and supervisors, so without credentials."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import trio
+
+from carmy_engine import Engine, ErrorInfo
+from carmy_engine.errors import AgentError
+from carmy_engine.transport import RateLimitedLogger, contain
+
+from ..message import JSON_TYPE, NO_STORE, Response
+from .errors import retry_after
+
+READY_SECONDS = 5.0
+"""For each check. Probes are usually given about ten seconds in all."""
+
+MAX_CHECK_THREADS = 8
+"""Threads for plain functions among the checks; a check that hangs keeps its thread, not its caller."""
+
+_OK = b'{"ok":true}'
+_limiter = trio.CapacityLimiter(MAX_CHECK_THREADS)
+
+
+class _Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    ok: bool
+    error: ErrorInfo | None = None
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    ready: bool
+    checks: dict[str, _Check]
+
+
+async def health() -> Response:
+    """Answer ``GET /health``: this process serves requests. Says nothing about what it depends on."""
+    return Response(200, (JSON_TYPE, NO_STORE), _OK)
+
+
+async def ready(engine: Engine, log: RateLimitedLogger) -> Response:
+    """Answer ``GET /ready``: 200 when every check passes and no shutdown has begun, otherwise 503 naming what failed."""
+    checks: dict[str, _Check] = {}
+    if engine.stopping.is_set():
+        checks["engine"] = _failed(AgentError.standard("SHUTTING_DOWN", "the engine is draining or closing"))
+    else:
+        outcomes = dict[str, _Check]()
+        async with trio.open_nursery() as nursery:
+            for name, check in engine.ready_checks.items():
+                nursery.start_soon(_run, name, check, outcomes, log)
+        checks = {name: outcomes[name] for name in engine.ready_checks}
+    is_ready = all(check.ok for check in checks.values())
+    waits = [header for check in checks.values() if check.error is not None for header in retry_after(check.error)]
+    body = msgspec.json.encode(_Ready(is_ready, checks))
+    return Response(200 if is_ready else 503, (JSON_TYPE, NO_STORE, *waits[:1]), body)
+
+
+def _failed(error: AgentError) -> _Check:
+    return _Check(False, error.info)
+
+
+async def _run(
+    name: str, check: Callable[[], Awaitable[object] | object], outcomes: dict[str, _Check], log: RateLimitedLogger
+) -> None:
+    outcomes[name] = _failed(
+        AgentError.standard("READY_TIMEOUT", f"the check did not finish within {READY_SECONDS:g} seconds")
+    )
+    with trio.move_on_after(READY_SECONDS):
+        try:
+            passed = await _call(check)
+        except AgentError as error:
+            outcomes[name] = _failed(error)
+        except BaseException as error:  # noqa: BLE001 - see below
+            # The host's own code: whatever goes wrong in it is what the check is there to find out.
+            # One limit for each check: the text is the kind.
+            contain(error, log, f"the readiness check {name!r} failed")
+            outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check failed; the log says why"))
+        else:
+            if passed is False:
+                outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check returned false"))
+            else:
+                outcomes[name] = _Check(True)
+
+
+async def _call(check: Callable[[], Awaitable[object] | object]) -> object:
+    if inspect.iscoroutinefunction(check):
+        return await check()
+    # A plain function may block, and the event loop must not. It may also return something to await, which trio would
+    # take for a mistake if the thread returned it bare.
+    (outcome,) = await trio.to_thread.run_sync(lambda: (check(),), abandon_on_cancel=True, limiter=_limiter)
+    return await outcome if inspect.isawaitable(outcome) else outcome

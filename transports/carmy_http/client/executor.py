@@ -1,0 +1,322 @@
+"""The client: an executor in front of a server of ``carmy/1``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+import trio
+
+from carmy_engine import (
+    AgentError,
+    Catalog,
+    ClosedError,
+    ConfigurationError,
+    ExecutionCompleted,
+    ExecutionEvent,
+    ExecutionRequest,
+    ExecutionResult,
+    ExecutionStarted,
+    OutcomeUnknownError,
+    grace,
+)
+from carmy_engine.transport import raise_single, split_unix_url
+from carmy_frames.driver import EventBuffer
+from carmy_frames.protocol import parse_catalog, parse_event
+from carmy_net import EventReader
+
+from ..api.discovery import CATALOG_PATH, EXECUTE_PATH
+from .http_io import MAX_ANSWER_BYTES, chunks_of, connections, read, send
+from .retries import Failure, Lost, Question, next_wait, read_answer, read_error, runs_still
+
+MARGIN_SECONDS = 10.0
+"""Beyond the time that the server may take, until a silent connection counts as lost: it lets tools clean up."""
+
+CATALOG_SECONDS = 30.0
+"""For the catalog."""
+
+SILENCE_SECONDS = 60.0
+"""On a stream of events: the server says at least every 15 seconds that it lives."""
+
+T = TypeVar("T")
+
+
+def _base_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"the URL of a server is not valid: {error}") from None
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        raise ConfigurationError(f"the URL of a server is like http://127.0.0.1:3000, not {url!r}")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigurationError("the URL of a server has neither user nor query nor fragment; pass token= instead")
+    return url.rstrip("/").removesuffix(EXECUTE_PATH)
+
+
+@asynccontextmanager
+async def open_http(url: str, *, token: str | None = None) -> AsyncIterator[HttpClient]:
+    """Call a server for the length of a block.
+
+    Nothing is connected before the first call. Calls in other tasks that are still running when the block ends raise
+    `OutcomeUnknownError`. Proxies that the environment names are not used, and redirections not followed.
+
+    Args:
+        url: ``http://`` or ``https://``; the address under which the server, or the application, is mounted; of a server
+            on a socket with a file as it says it, ``http://unix:FILE``.
+        token: Sent as ``Authorization: Bearer``.
+
+    Raises:
+        ConfigurationError: The URL or the token is malformed.
+    """
+    ordinary, file = split_unix_url(url)
+    base = _base_of(ordinary)
+    http = connections(base, token, file)
+    client = HttpClient(http, base, base if file is None else url)
+    try:
+        yield client
+    finally:
+        client.close()
+        with grace():
+            await http.aclose()
+
+
+class HttpClient:
+    """The client of one server; an executor. Made by `open_http`.
+
+    Each call has a connection to itself while it lasts. Leaving a call's scope closes it, which cancels the call on the
+    server.
+    """
+
+    def __init__(self, http: httpx2.AsyncClient, base: str, name: str) -> None:
+        self._http = http
+        self._base = base
+        self._name = name
+        self._closed = False
+        self._scopes: set[trio.CancelScope] = set()
+        self._catalog: Catalog | None = None
+        self._etag = ""
+
+    def close(self) -> None:
+        """For `open_http`: end all calls, and take no more."""
+        self._closed = True
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def execute(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one request to its end; see `carmy_engine.abc.Executor.execute`.
+
+        A scope with a deadline round it also limits the execution, by ``timeout_ms``. A request that cannot be sent at
+        all, or that the server refuses as none, gives a result with an empty ``execution_id``.
+
+        A request is sent again if nothing was sent, and if it has a ``request_id`` also when its connection broke: the
+        server then repeats the answer, or says that the outcome is uncertain. Both a few times at most.
+
+        Raises:
+            ClosedError: The server cannot be reached: the tool has not run.
+            OutcomeUnknownError: The connection was lost while the call may have run.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        try:
+            question = Question.of(request)
+        except AgentError as error:
+            await trio.lowlevel.checkpoint()
+            return ExecutionResult(execution_id="", error=error.info)
+        return await self._repeat(
+            lambda: self._ask(question), question.request_id, repeatable=question.request_id is not None
+        )
+
+    @asynccontextmanager
+    async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
+        """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
+
+        Once the stream has begun, it is not begun again.
+
+        Raises:
+            ClosedError: As `execute`.
+            OutcomeUnknownError: As `execute`; from the channel when it happens in the block.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        events = EventBuffer()
+        try:
+            question = Question.of(request)
+        except AgentError as error:
+            await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
+            yield events
+            return
+        response = await self._repeat(
+            lambda: self._post(question, "text/event-stream"),
+            question.request_id,
+            repeatable=question.request_id is not None,
+        )
+        try:
+            async with trio.open_nursery() as background:
+                background.start_soon(self._pump, response, question, events)
+                try:
+                    yield events
+                finally:
+                    events.stop()
+                    background.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise_single(group)
+        finally:
+            with grace():
+                await response.aclose()
+
+    async def catalog(self) -> Catalog:
+        """The tools that this client's caller may use. Asked for each time, but sent again only when it has changed.
+
+        Raises:
+            ClosedError: The server cannot be reached, or does not answer.
+            AgentError: The server refused.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        try:
+            return await self._repeat(self._get_catalog, None, repeatable=True)
+        except OutcomeUnknownError as error:
+            raise ClosedError(f"{self._name} did not give its catalog: {error.__cause__ or error}") from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the client of {self._name} was used after its block had ended")
+
+    async def _until_closed(self, request_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
+        """Run something that ends when the client is closed.
+
+        Raises:
+            OutcomeUnknownError: The client was closed.
+        """
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._closed:
+                scope.cancel()
+            try:
+                return await run()
+            finally:
+                self._scopes.discard(scope)
+        raise self._unknown("the client was closed", request_id)
+
+    def _unknown(self, why: str, request_id: str | None) -> OutcomeUnknownError:
+        return OutcomeUnknownError.before_answer(f"{self._name}: {why}", request_id)
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], request_id: str | None, *, repeatable: bool) -> T:
+        """Try until there is an answer, as often as that is safe and worth it, or until the client is closed."""
+        return await self._until_closed(
+            request_id, lambda: self._repeat_attempts(attempt, request_id, repeatable=repeatable)
+        )
+
+    async def _repeat_attempts(
+        self, attempt: Callable[[], Awaitable[T]], request_id: str | None, *, repeatable: bool
+    ) -> T:
+        count = 0
+        may_have_run = False
+        while True:
+            count += 1
+            try:
+                answer = await attempt()
+            except Lost as lost:
+                may_have_run |= lost.failure is Failure.LOST
+                wait = next_wait(count, lost.failure, repeatable=repeatable, asked=lost.wait)
+                if wait is None:
+                    if may_have_run:
+                        raise self._unknown(lost.why, request_id) from lost
+                    raise ClosedError(f"{self._name}: {lost.why}; the call was not sent") from lost
+            else:
+                # Only a repeated request can meet its own first attempt.
+                asked = runs_still(answer) if may_have_run and isinstance(answer, ExecutionResult) else None
+                if asked is None:
+                    return answer
+                wait = next_wait(count, Failure.LOST, repeatable=True, asked=asked)
+                if wait is None:
+                    return answer
+            await trio.sleep(wait)
+
+    async def _ask(self, question: Question) -> ExecutionResult:
+        response = await self._post(question, "application/json")
+        body = await read(response)
+        return read_answer(self._name, response.status_code, response.headers, body)
+
+    async def _post(self, question: Question, accept: str) -> httpx2.Response:
+        remaining = trio.current_effective_deadline() - trio.current_time()
+        seconds = SILENCE_SECONDS if accept == "text/event-stream" else question.seconds(remaining) + MARGIN_SECONDS
+        return await send(
+            self._http,
+            "POST",
+            self._base + EXECUTE_PATH,
+            {"content-type": "application/json", "accept": accept},
+            seconds,
+            question.body(remaining),
+        )
+
+    async def _get_catalog(self) -> Catalog:
+        headers = {"accept": "application/json"} | ({"if-none-match": self._etag} if self._catalog is not None else {})
+        response = await send(self._http, "GET", self._base + CATALOG_PATH, headers, CATALOG_SECONDS)
+        body = await read(response)
+        if response.status_code == 304 and self._catalog is not None:
+            return self._catalog
+        if response.status_code != 200:
+            raise AgentError.of(read_error(self._name, response.status_code, response.headers, body))
+        try:
+            found = parse_catalog(body)
+        except AgentError as error:
+            raise ClosedError(f"{self._name} answered with what is no catalog: {error.message}") from None
+        # As it was sent: HTTP carries it without changing a byte.
+        self._catalog = msgspec.structs.replace(found, document=body, version=hashlib.sha256(body).hexdigest())
+        self._etag = response.headers.get("etag", "")
+        return self._catalog
+
+    async def _pump(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+        """Read the events of a stream, until the last one."""
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        pump = self._pump_events if is_stream else self._pump_answer
+        try:
+            await self._until_closed(question.request_id, lambda: pump(response, question, events))
+        except Lost as lost:
+            error = self._unknown(lost.why, question.request_id)
+            error.__cause__ = lost
+            events.fail(error)
+        except (OutcomeUnknownError, ClosedError) as error:
+            events.fail(error)
+
+    async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+        """The answer to something that was no valid request, as the last event."""
+        body = await read(response)
+        result = read_answer(self._name, response.status_code, response.headers, body)
+        await _put_refusal(events, question.tool, result)
+
+    async def _pump_events(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+        reader = EventReader(MAX_ANSWER_BYTES)
+        seq = 0
+        is_complete = False
+        try:
+            async with chunks_of(response) as chunks:
+                async for chunk in chunks:
+                    for found in reader.feed(chunk):
+                        event = parse_event(found.event, seq, found.data, question.tool)
+                        if event is None:
+                            continue  # of a newer server
+                        seq += 1
+                        await events.put(event)
+                        # Read on to the end of the body, so that the connection can be used again.
+                        is_complete |= isinstance(event, ExecutionCompleted)
+        except Lost:
+            if not is_complete:
+                raise
+        except (ValueError, AgentError) as error:
+            raise Lost(Failure.LOST, f"the server sent what is no event ({error})") from error
+        if not is_complete:
+            raise Lost(Failure.LOST, "the stream ended")
+
+
+async def _put_refusal(events: EventBuffer, tool: str, result: ExecutionResult) -> None:
+    """The events of a request that never became an execution."""
+    await events.put(ExecutionStarted(seq=0, execution_id=result.execution_id, tool=tool))
+    await events.put(ExecutionCompleted(seq=1, execution_id=result.execution_id, tool=tool, result=result))

@@ -1,0 +1,174 @@
+"""One request and its answer over the client's library, whose failures become those of `_client_decide`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import trio
+
+from carmy_engine import ConfigurationError, grace
+from carmy_engine.transport import reason_of
+
+from .retries import Failure, Lost
+
+CONNECT_SECONDS = 10.0
+"""For a connection. A server that is there takes it at once."""
+
+WRITE_SECONDS = 30.0
+"""Without the server taking anything of a request."""
+
+MAX_CONNECTIONS = 1000
+"""At one time; as many executions as a server runs by default. Each call has a connection to itself."""
+
+MAX_IDLE_CONNECTIONS = 20
+"""Kept for the next calls."""
+
+IDLE_SECONDS = 30.0
+"""For keeping them; less than servers do, so that a call does not meet a connection that is being closed."""
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Of one answer. The largest outputs that tools are allowed by default have an eighth of it."""
+
+NOT_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.LocalProtocolError,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+"""Failures that come before anything of a request was sent."""
+
+
+def connections(base: str, token: str | None, file: str | None = None) -> httpx2.AsyncClient:
+    """The connections to a server; none is opened yet. The caller closes them.
+
+    Raises:
+        ConfigurationError: The token is malformed.
+    """
+    return httpx2.AsyncClient(transport=transport_to(base, file), headers=headers_with(token), trust_env=False)
+
+
+def headers_with(token: str | None) -> dict[str, str]:
+    """The headers of every request.
+
+    Raises:
+        ConfigurationError: The token is malformed.
+    """
+    headers = {"accept-encoding": "identity", "user-agent": "carmy-engine"}
+    if token is not None:
+        if not token or token.split() != [token] or not token.isascii():
+            raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+def transport_to(base: str, file: str | None = None) -> httpx2.AsyncHTTPTransport:
+    """The connections to a server, or to the file of its socket, below the client that uses them."""
+    return httpx2.AsyncHTTPTransport(
+        verify=base.startswith("https"),  # without TLS, loading certificates would take longer than many calls
+        limits=httpx2.Limits(
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_SECONDS,
+        ),
+        uds=file,
+        socket_options=_keep_alive() if file is None else None,
+    )
+
+
+def _keep_alive() -> list[tuple[int, int, int]]:
+    """Socket options that find a dead link within about a minute, however long a call is silent."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # not everywhere
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+async def send(
+    http: httpx2.AsyncClient,
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    seconds: float,
+    content: bytes | None = None,
+) -> httpx2.Response:
+    """Send a request; give the answer with its body still to come.
+
+    Args:
+        http: See `connections`.
+        method: The method.
+        url: The whole address.
+        headers: Beside those of every request.
+        seconds: Until the head of the answer has come, and of silence after it; may be infinite.
+        content: The body.
+
+    Raises:
+        Lost: There was no answer.
+    """
+    timeout = httpx2.Timeout(
+        connect=CONNECT_SECONDS,
+        read=None if math.isinf(seconds) else seconds,
+        write=WRITE_SECONDS,
+        pool=CONNECT_SECONDS,
+    )
+    request = http.build_request(method, url, headers=headers, content=content, timeout=timeout)
+    try:
+        with trio.move_on_after(seconds):  # interim answers without end are no silence
+            return await http.send(request, stream=True)
+        raise Lost(Failure.LOST, f"there was no answer within {seconds:g} seconds")
+    except NOT_SENT as error:
+        raise Lost(Failure.NOT_SENT, f"cannot connect ({reason_of(error)})") from error
+    except UnicodeError as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise
+        # A host with a label that is empty or too long.
+        raise Lost(Failure.NOT_SENT, f"cannot connect ({reason_of(error)})") from error
+    except httpx2.TransportError as error:
+        raise _broken(error) from error
+
+
+async def read(response: httpx2.Response) -> bytes:
+    """The whole body. The answer is closed afterwards.
+
+    Raises:
+        Lost: The connection broke, or the body is over the limit.
+    """
+    body = bytearray()
+    async with chunks_of(response) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                raise Lost(Failure.LOST, f"the answer has more than {MAX_ANSWER_BYTES} bytes", math.inf)
+    return bytes(body)
+
+
+@asynccontextmanager
+async def chunks_of(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The body of an answer, piece by piece, for the length of a block. Then the answer is closed.
+
+    Raises:
+        Lost: The connection broke.
+    """
+    chunks = response.aiter_raw()
+    try:
+        yield chunks
+    except httpx2.TransportError as error:
+        raise _broken(error) from error
+    finally:
+        with grace(), contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
+            await response.aclose()
+            # The library nests generators. Closing the outermost one leaves the others to the garbage collector, so all of
+            # them are run to their end, which the closed connection gives them.
+            async for _ in chunks:
+                pass
+
+
+def _broken(error: httpx2.TransportError) -> Lost:
+    return Lost(Failure.LOST, f"the connection was lost ({reason_of(error)})")

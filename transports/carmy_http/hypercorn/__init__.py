@@ -1,0 +1,1 @@
+"""The front end on hypercorn, over a guarded stream."""

@@ -1,0 +1,81 @@
+"""Writing to a client's socket within limits, and taking leave of it."""
+
+from __future__ import annotations
+
+import socket
+
+import trio
+
+from carmy_engine.transport import RateLimitedLogger
+
+from .. import limits
+
+READ_BYTES = 64 * 1024
+"""At once."""
+
+
+def send_now(sock: socket.socket, data: bytes) -> int:
+    """Send what can be sent without waiting, mostly everything. Returns how much, -1 when the client has gone."""
+    try:
+        return sock.send(data)
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return -1
+
+
+def has_come(sock: socket.socket) -> bool:
+    """There is something to read, which is not the end."""
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
+async def send_all(sock: socket.socket, data: bytes, log: RateLimitedLogger) -> bool:
+    """Send everything. False when the client has gone, or took nothing for `WRITE_SECONDS`.
+
+    A checkpoint only if it has to wait. When cancelled, a part may have been sent.
+    """
+    sent = send_now(sock, data)
+    return sent == len(data) or await send_rest(sock, data, sent, log)
+
+
+async def send_rest(sock: socket.socket, data: bytes, sent: int, log: RateLimitedLogger) -> bool:
+    """`send_all`, after `send_now` has returned `sent`."""
+    if sent < 0:
+        return False
+    view = memoryview(data)[sent:]
+    while view:
+        with trio.move_on_after(limits.WRITE_SECONDS) as limit:
+            await trio.lowlevel.wait_writable(sock)
+        if limit.cancelled_caught:
+            log.info("closing a connection: the client took nothing for %g seconds", limits.WRITE_SECONDS)
+            return False
+        try:
+            view = view[sock.send(view) :]
+        except BlockingIOError:
+            continue
+        except OSError:
+            return False
+    return True
+
+
+async def linger(sock: socket.socket) -> None:
+    """Say that nothing more will come, and read until the client says the same, within bounds.
+
+    Raises:
+        OSError: The client has reset the connection.
+    """
+    with trio.move_on_after(limits.LINGER_SECONDS):
+        sock.shutdown(socket.SHUT_WR)
+        discarded = 0
+        while discarded < limits.MAX_LINGER_BYTES:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                data = sock.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
+            if not data:
+                return
+            discarded += len(data)

@@ -1,0 +1,106 @@
+"""The transport: an engine over HTTP, on the front end that the settings name."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import trio
+
+from carmy_engine import ConfigurationError, Engine, Settings
+from carmy_engine.transport import missing_extra
+from carmy_net import Server, network_problems, open_listeners, url_of
+
+from .api.endpoints import Endpoints
+from .api.mounts import open_mounts
+from .asgi import asgi
+from .native.connector import NativeConnector
+
+log = logging.getLogger("carmy.http")
+
+
+class _Http:
+    """The transport. An object, because the command may have to `listen` for several processes of it."""
+
+    listen = staticmethod(open_listeners)
+    problems = staticmethod(network_problems)
+
+    def require(self, settings: Settings) -> None:
+        """Import what serving with these settings takes.
+
+        Raises:
+            ConfigurationError: A package is missing.
+        """
+        if settings.http.server == "hypercorn":
+            _hypercorn()
+
+    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve an engine over HTTP until it has stopped, or until cancelled.
+
+        Once ``engine.stopping`` is set, the listener closes, idle connections close a moment later, and every answer is the last
+        of its connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
+        open and nothing is waited for.
+
+        Args:
+            engine: An open engine; its settings say where and how.
+            task_status: Started with a line for people, which ends in the address, once connections are accepted.
+
+        Raises:
+            ConfigurationError: The settings do not allow it, or the address cannot be had.
+        """
+        async with open_mounts(engine) as mounts:
+            await serve_endpoints(engine, Endpoints(engine, mounts), "http", task_status=task_status)
+
+
+serve = _Http()
+
+
+def _hypercorn() -> Any:
+    """What makes connections on hypercorn. Imported late: the native front end starts in a fifth less time without.
+
+    Raises:
+        ConfigurationError: Its packages are missing.
+    """
+    try:
+        from .hypercorn.front_end import connector  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(str(missing_extra("http.server = hypercorn", "http", missing))) from missing
+    return connector
+
+
+async def serve_endpoints(
+    engine: Engine,
+    endpoints: Endpoints,
+    name: str,
+    path: str = "",
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve some endpoints; see `serve`.
+
+    Args:
+        engine: An open engine; its settings say where and how.
+        endpoints: Its, or some of them.
+        name: Of the transport, for people.
+        path: The address that people should know.
+        task_status: Started with a line for people, which ends in the URL.
+
+    Raises:
+        ConfigurationError: The settings do not allow it, or the address cannot be had.
+    """
+    settings = engine.settings
+    native = NativeConnector(engine, endpoints) if settings.http.server == "native" else None
+    if native is None:
+        plain = _hypercorn()(
+            asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, endpoints.refuse
+        )
+        server = Server(plain, settings.http.max_connections, log=log)
+    else:
+        server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved, log=log)
+    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
+    line = f"{name} listening on {url_of(listeners[0], 'http', path)}"
+    async with contextlib.AsyncExitStack() as keeping:
+        if native is not None:
+            await keeping.enter_async_context(native.kept())
+        await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))

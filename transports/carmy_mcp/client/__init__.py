@@ -1,0 +1,1 @@
+"""An executor in front of an MCP server."""

@@ -1,0 +1,1 @@
+"""Messages of the Model Context Protocol and what they mean, without a loop."""

@@ -1,0 +1,1 @@
+"""An engine in front of MCP clients."""

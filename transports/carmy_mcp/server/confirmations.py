@@ -1,0 +1,207 @@
+"""Asks the person behind a client whether a call may go on that needs a confirmation.
+
+Until 2025-11-25 the server asks while the call waits. Since 2026-07-28 servers send no requests: the call is answered with
+the question, and the client calls again with the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections import OrderedDict
+from typing import Any, Protocol
+
+import mcp_types as types
+import msgspec
+import trio
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from carmy_engine import ToolSpec
+from carmy_engine.transport import fingerprint
+
+from ..protocol.request_state import Context, Exchange, Owner, owner_of
+
+log = logging.getLogger("carmy.mcp")
+
+ANSWER_SECONDS = 300.0
+"""For a person to answer. Afterwards the question does not count any more."""
+
+MAX_QUESTIONS = 1000
+"""That are open at one time: nobody answers so many. More are not asked; of those in calls to come, the oldest makes room."""
+
+MAX_SHOWN = 2000
+"""Characters of the arguments in a question. The rest is not shown, and the question says how much that is."""
+
+_SINCE = "2025-06-18"
+"""The first version in which a server can ask."""
+
+_KEY = "confirm"
+"""The question's name, and that of its one field."""
+
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        _KEY: {"type": "boolean", "title": "Run it", "description": "Counts for this call alone.", "default": False}
+    },
+    "required": [_KEY],
+}
+
+
+class Asking(Protocol):
+    """Asks about one call; see `carmy_engine.abc.Confirm`.
+
+    Attributes:
+        question: What to answer the call with instead of its outcome, None for nothing.
+        is_unknown: The call refers to a question that was not asked about it, or no longer counts.
+    """
+
+    question: dict[str, Any] | None
+    is_unknown: bool
+
+    async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
+        """See `carmy_engine.abc.Confirm`."""
+        ...
+
+
+class Questions:
+    """The questions of one server.
+
+    Args:
+        stopping: Set when no call will be started any more, so that no answer is worth waiting for.
+    """
+
+    def __init__(self, stopping: trio.Event) -> None:
+        self.stopping = stopping
+        self.waiting = 0
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def about(self, context: Context, exchange: Exchange, params: types.CallToolRequestParams) -> Asking | None:
+        """How to ask about a call; None when its client has nobody to ask."""
+        if context.protocol_version < _SINCE or not _can_ask(context.session.client_capabilities):
+            return None
+        if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return _AskedNext(self, exchange, params)
+        return _AskedNow(self, context, exchange)
+
+    def keep(self, owner: Owner, digest: bytes) -> str:
+        """Remember what a question is about.
+
+        Returns:
+            What has to come back with the answer. It cannot be guessed, and counts once.
+        """
+        if len(self._kept) >= MAX_QUESTIONS:
+            self._kept.popitem(last=False)
+        state = secrets.token_urlsafe(24)
+        self._kept[state] = _Kept(owner, digest, trio.current_time() + ANSWER_SECONDS)
+        return state
+
+    def take(self, state: str, owner: Owner, digest: bytes) -> bool:
+        """Whether it was this caller who was asked about this very call, not long ago and only once."""
+        kept = self._kept.pop(state, None)
+        return kept is not None and kept.owner == owner and kept.digest == digest and trio.current_time() < kept.expires
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    owner: Owner
+    digest: bytes
+    expires: float
+
+
+class _AskedNow:
+    """Asks while the call waits."""
+
+    question: dict[str, Any] | None = None
+    is_unknown = False
+
+    def __init__(self, questions: Questions, context: Context, exchange: Exchange) -> None:
+        self._questions = questions
+        self._context = context
+        self._exchange = exchange
+
+    async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
+        """Ask. No answer is a no: in time, before the client has said its last, and before the server stops."""
+        if self._questions.waiting >= MAX_QUESTIONS:
+            return False
+        self._questions.waiting += 1
+        agreed = False
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.cancel_scope.deadline = trio.current_time() + ANSWER_SECONDS
+                for end in (self._questions.stopping, self._exchange.deaf):
+                    nursery.start_soon(_cancel_at, end, nursery.cancel_scope)
+                agreed = await self._ask(_message(spec, arguments))
+                nursery.cancel_scope.cancel()
+        finally:
+            self._questions.waiting -= 1
+        return agreed
+
+    async def _ask(self, message: str) -> bool:
+        try:
+            answer = await self._context.session.elicit_form(message, _FORM, self._context.request_id)
+        except (MCPError, ValidationError) as error:
+            # It cannot ask after all, or has answered something else. What it says is not ours to repeat.
+            log.warning("a client did not answer a question (%s)", type(error).__name__)
+            return False
+        return _is_yes(answer)
+
+
+class _AskedNext:
+    """Takes the answer that comes with a call, or has the call answered with the question."""
+
+    def __init__(self, questions: Questions, exchange: Exchange, params: types.CallToolRequestParams) -> None:
+        self.question: dict[str, Any] | None = None
+        self.is_unknown = False
+        self._questions = questions
+        self._exchange = exchange
+        self._state = params.request_state
+        self._answers = params.input_responses
+
+    async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
+        """True when this call has the answer of a person to the question about it. Asks once: a second no is no answer."""
+        await trio.lowlevel.checkpoint()
+        assert self._exchange.executor is not None  # which is about to run it
+        owner = owner_of(self._exchange.executor.context)
+        digest = fingerprint(spec.name, arguments, None)
+        if self._state is not None:
+            self.is_unknown = not self._questions.take(self._state, owner, digest)
+            return not self.is_unknown and _is_yes((self._answers or {}).get(_KEY))
+        if not self._answers:
+            params = {"mode": "form", "message": _message(spec, arguments), "requestedSchema": _FORM}
+            self.question = {
+                "resultType": "input_required",
+                "inputRequests": {_KEY: {"method": "elicitation/create", "params": params}},
+                "requestState": self._questions.keep(owner, digest),
+            }
+        return False
+
+
+async def _cancel_at(end: trio.Event, scope: trio.CancelScope) -> None:
+    await end.wait()
+    scope.cancel()
+
+
+def _can_ask(capabilities: types.ClientCapabilities | None) -> bool:
+    """With a form, that is; before there were other ways, none was named."""
+    elicitation = None if capabilities is None else capabilities.elicitation
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def _is_yes(answer: object) -> bool:
+    return (
+        isinstance(answer, types.ElicitResult)
+        and answer.action == "accept"
+        and (answer.content or {}).get(_KEY) is True
+    )
+
+
+def _message(spec: ToolSpec, arguments: bytes) -> str:
+    shown = msgspec.json.format(arguments, indent=-1).decode()
+    left = len(shown) - MAX_SHOWN
+    if left > 0:
+        shown = f"{shown[:MAX_SHOWN]}… ({left} more characters are not shown)"
+    # Nothing that could make it look like something else: within JSON, only strings can have such characters.
+    shown = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in shown)
+    return f"May {spec.name} run (effect: {spec.effect.value}) with these arguments? {shown}"

@@ -1,0 +1,243 @@
+"""Calls that take long, as tasks that their client polls: the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28.
+
+A call of a client that knows tasks runs beside its request. When it is not over in time, the request is answered with a
+task, and the call goes on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import mcp_types as types
+import trio
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from carmy_engine import BoundEngine, Cause, ExecutionResult, ExecutionStatus
+from carmy_engine.transport import raise_own
+
+from ..protocol.request_state import Context, Exchange, owner_of
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""Its name among the capabilities of clients and servers."""
+
+KEPT_SECONDS = 300.0
+"""After its end, for a task's client to fetch the outcome."""
+
+POLL_SECONDS = 1.0
+"""That clients are told to wait between two looks."""
+
+MAX_TASKS = 1000
+"""Running or kept. While there are as many, calls are answered when they are over, however long they take."""
+
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""Of outputs of ended tasks. Beyond it, those that ended first are dropped."""
+
+_NEEDED: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+class TaskParams(types.RequestParams):
+    """What every request about a task has."""
+
+    task_id: str
+
+
+class Task:
+    """One call that runs beside its request.
+
+    Attributes:
+        id: Cannot be guessed: among anonymous callers nothing else tells whose it is.
+        owner: Whose it is.
+        exchange: Stops it.
+        over: Set when it has ended.
+        output_bytes: The size of its output.
+    """
+
+    def __init__(self, exchange: Exchange, answer: Callable[[ExecutionResult], Awaitable[dict[str, Any]]]) -> None:
+        assert exchange.executor is not None  # which is about to run it
+        self.id = secrets.token_urlsafe(24)
+        self.owner = owner_of(exchange.executor.context)
+        self.exchange = exchange
+        self.over = trio.Event()
+        self.output_bytes = 0
+        self._answer = answer
+        self._result: ExecutionResult | None = None
+        self._failure: BaseException | None = None
+        self._created = self._updated = datetime.now(UTC)
+        self._began = trio.current_time()
+        self._ended: float | None = None
+
+    async def work(self, call: Callable[[], Awaitable[ExecutionResult]]) -> None:
+        """Run it, to whatever end."""
+        try:
+            self._result = await call()
+            self.output_bytes = len(self._result.data_json or b"")
+        except BaseException as error:  # noqa: BLE001 - for `outcome` to raise where somebody waits; here it would end all others
+            raise_own(error)
+            self._failure = error
+        finally:
+            self._ended = trio.current_time()
+            self._updated = datetime.now(UTC)
+            self.over.set()
+
+    async def outcome(self) -> dict[str, Any]:
+        """What the call is answered with, when it is over."""
+        if self._failure is not None:
+            raise self._failure
+        assert self._result is not None
+        return await self._answer(self._result)
+
+    @property
+    def kept_until(self) -> float:
+        """When it may be forgotten, in trio's time."""
+        return (trio.current_time() if self._ended is None else self._ended) + KEPT_SECONDS
+
+    def state(self) -> dict[str, Any]:
+        """How it is, without its outcome."""
+        cancelled = self._result is not None and self._result.status is ExecutionStatus.CANCELLED
+        status = "cancelled" if cancelled else "completed" if self.over.is_set() else "working"
+        state: dict[str, Any] = {
+            "taskId": self.id,
+            "status": status,
+            "createdAt": _written(self._created),
+            "lastUpdatedAt": _written(self._updated),
+            "ttlMs": round((self.kept_until - self._began) * 1000),
+            "pollIntervalMs": round(POLL_SECONDS * 1000),
+        }
+        if self.exchange.message is not None:
+            state["statusMessage"] = self.exchange.message
+        return state
+
+
+class Tasks:
+    """The tasks of one server.
+
+    Args:
+        nursery: Where calls of clients that know tasks run; cancelling it cancels them.
+        promote_after: Seconds after which such a call becomes a task, above 0.
+    """
+
+    def __init__(self, nursery: trio.Nursery, promote_after: float) -> None:
+        self._nursery = nursery
+        self._promote_after = promote_after
+        self._running: dict[str, Task] = {}
+        self._kept: OrderedDict[str, Task] = OrderedDict()
+        self._kept_bytes = 0
+
+    def are_known_to(self, context: Context) -> bool:
+        """Whether a request's client has said that it knows tasks."""
+        capabilities = context.session.client_capabilities
+        return (
+            context.protocol_version in MODERN_PROTOCOL_VERSIONS
+            and capabilities is not None
+            and EXTENSION in (capabilities.extensions or ())
+        )
+
+    async def run(
+        self,
+        exchange: Exchange,
+        call: Callable[[], Awaitable[ExecutionResult]],
+        answer: Callable[[ExecutionResult], Awaitable[dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """Run a call, and give its answer, or the task that it has become.
+
+        If cancelled, so is the call, unless it is a task by then.
+
+        Args:
+            exchange: The request.
+            call: Runs it, under the scope of the exchange.
+            answer: Makes an answer of its outcome.
+        """
+        task = Task(exchange, answer)
+        self._nursery.start_soon(self._work, task, call)
+        try:
+            with trio.move_on_after(self._promote_after):
+                await task.over.wait()
+            # Who says nothing any more cannot come to ask for it either.
+            if not task.over.is_set() and not exchange.deaf.is_set() and self._has_room():
+                exchange.outlives = True
+                self._running[task.id] = task
+                return {**task.state(), "resultType": "task"}
+            await task.over.wait()
+        except trio.Cancelled:
+            exchange.scope.cancel()
+            raise
+        return await task.outcome()
+
+    async def _work(self, task: Task, call: Callable[[], Awaitable[ExecutionResult]]) -> None:
+        await task.work(call)
+        if self._running.pop(task.id, None) is not None:
+            self._kept[task.id] = task
+            self._kept_bytes += task.output_bytes
+            self._forget()
+
+    def _has_room(self) -> bool:
+        self._forget()
+        return len(self._running) + len(self._kept) < MAX_TASKS
+
+    def _forget(self) -> None:
+        """Drop what is kept no longer: first those that ended first."""
+        now = trio.current_time()
+        while self._kept:
+            oldest = next(iter(self._kept.values()))
+            if oldest.kept_until > now and self._kept_bytes <= MAX_KEPT_BYTES:
+                break
+            del self._kept[oldest.id]
+            self._kept_bytes -= oldest.output_bytes
+
+    def cancel(self) -> None:
+        """Cancel the tasks that run (cause ``disconnect``): their client has left, and cannot fetch their outcome."""
+        for task in tuple(self._running.values()):
+            task.exchange.end(Cause.DISCONNECT)
+
+    def serve(
+        self,
+        server: Server[Any],
+        executor_of: Callable[[Context], BoundEngine],
+        exchange_of: Callable[[Context], Exchange],
+    ) -> None:
+        """Have a server answer what clients ask about tasks, and say that it does."""
+
+        def find(context: Context, params: TaskParams) -> Task:
+            if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found", data=context.method)
+            if not self.are_known_to(context):
+                message = "the client has not declared that it knows tasks"
+                raise MCPError(code=types.MISSING_REQUIRED_CLIENT_CAPABILITY, message=message, data=_NEEDED)
+            self._forget()
+            task = self._running.get(params.task_id) or self._kept.get(params.task_id)
+            if task is None or task.owner != owner_of(executor_of(context).context):
+                raise MCPError(code=types.INVALID_PARAMS, message="there is no such task, or no longer")
+            return task
+
+        async def get(context: Context, params: TaskParams) -> dict[str, Any]:
+            task = find(context, params)
+            state = {**task.state(), "resultType": "complete"}
+            if state["status"] == "completed":
+                await exchange_of(context).wait_room()  # outcomes are large
+                state["result"] = await task.outcome()
+            return state
+
+        async def update(context: Context, params: TaskParams) -> dict[str, Any]:
+            find(context, params)  # and nothing else: questions are asked before a call becomes a task
+            await trio.lowlevel.checkpoint()
+            return {"resultType": "complete"}
+
+        async def cancel(context: Context, params: TaskParams) -> dict[str, Any]:
+            find(context, params).exchange.end(Cause.CALLER)
+            await trio.lowlevel.checkpoint()
+            return {"resultType": "complete"}
+
+        server.extensions = {**server.extensions, EXTENSION: {}}
+        server.add_request_handler("tasks/get", TaskParams, get)
+        server.add_request_handler("tasks/update", TaskParams, update)
+        server.add_request_handler("tasks/cancel", TaskParams, cancel)
+
+
+def _written(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
