@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, BearerTokens, Cause
 from carmy_websocket import _channel, _server
@@ -96,6 +98,40 @@ async def test_close_codes(data: bytes, code: int) -> None:
         (record,) = server.engine.audit.newest()
         assert record.cause is Cause.DISCONNECT
         assert (await other.ask(id=1, op="ping"))["ok"]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (frame(BINARY, b"x"), 1003),
+        (frame(TEXT, b"x" * (LIMIT + 1)), 1009),
+        (frame(TEXT, "é".encode() * (LIMIT // 2) + b"x"), 1009),
+        (frame(3, b"x"), 1002),
+    ],
+    ids=["binary", "too large", "too many bytes", "opcode"],
+)
+async def test_pings_around_a_broken_rule(data: bytes, code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Pings before and behind the frame that ends a connection change neither its close code nor the log."""
+    caplog.set_level(logging.INFO)
+    pings = frame(PING, b"x") * 50
+    async with serving() as server, server.upgraded() as other, server.upgraded() as peer:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(peer.send, pings + data + pings)
+                assert await peer.closed() == code
+        assert (await other.ask(id=1, op="ping"))["ok"]
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 1002, 1007, 1011, 4000])
+async def test_a_close_is_answered_once(code: int) -> None:
+    """A close frame gets its code back, in one close frame, whatever the code."""
+    async with serving() as server, server.upgraded() as peer:
+        with trio.fail_after(5):
+            await peer.send(frame(PING, b"x") + frame(CLOSE, code.to_bytes(2)) + frame(PING, b"y"))
+            assert await peer.frame() == (PONG, b"x")
+            assert await peer.frame() == (CLOSE, code.to_bytes(2))
+            assert await peer.stream.receive_some(1) == b""
 
 
 async def test_a_message_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +273,7 @@ async def test_too_many_messages_waiting() -> None:
         flood = b"".join(frame(TEXT, b'{"id":%d,"op":"tools"}' % number) for number in range(4000))
         with trio.fail_after(20):
             await peer.send(flood)
+            await wait_all_tasks_blocked(0.05)  # the answers fill every buffer up to the peer's
             assert (await other.ask(id=1, op="ping"))["ok"]
             assert await peer.closed() == 1013
         assert (await other.ask(id=2, op="ping"))["ok"]

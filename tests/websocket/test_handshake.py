@@ -46,6 +46,12 @@ async def test_upgrade_in_other_words() -> None:
         ({"Sec-WebSocket-Protocol": None}, None),
         ({"Sec-WebSocket-Extensions": "permessage-deflate"}, "carmy-frames.1"),
         ({"Cookie": "name=\xe9"}, "carmy-frames.1"),
+        ({"Connection": "Upgrade\r\nConnection: keep-alive"}, "carmy-frames.1"),
+        ({"Upgrade": "websocket, h2c"}, "carmy-frames.1"),
+        ({"Upgrade": "websocket\r\nUpgrade: h2c"}, "carmy-frames.1"),
+        ({"Sec-WebSocket-Version": "13,"}, "carmy-frames.1"),
+        ({"Sec-WebSocket-Extensions": "\xff"}, "carmy-frames.1"),
+        ({"Sec-WebSocket-Protocol": "other\r\nSec-WebSocket-Protocol: carmy-frames.1"}, "carmy-frames.1"),
     ]
     async with serving() as server:
         for headers, subprotocol in cases:
@@ -330,6 +336,16 @@ async def test_a_handshake_during_shutdown() -> None:
             answer = await peer.refusal()
     assert (answer.status, answer.body["error"]["code"]) == (503, "SHUTTING_DOWN")
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(("host", "is_served"), [("xn--bcher-kva.example", True), ("xn--zckzah\u00ff.example", False)])
+async def test_international_names(host: str, is_served: bool) -> None:
+    """An international name that the settings list is served in its ASCII form; a malformed one gets an answer in HTTP."""
+    async with serving(http={"allowed_hosts": ["xn--bcher-kva.example"]}) as server, server.peer() as peer:
+        await peer.send(request(headers={"Host": host}))
+        with trio.fail_after(5):
+            status = int((await peer.until(b"\r\n")).split(b" ")[1])
+    assert (status == 101) is is_served
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 - `serve`: the transport, as the command ``carmy ws`` runs it.
 - `open_websocket`: a client; an executor.
 
-Inside: `_handshake` decides on a request before any library sees it; `_link` is the stream below the library, `_channel` the
-messages above it; `_server` and `_client` are the two ends. The only importer of trio-websocket.
+Inside: `_handshake` decides on a request before the library reads it; `_guarded_stream` is the stream below the library,
+`_channel` the messages above it; `_server` and `_client` are the two ends. Only this package imports trio-websocket, and only
+its public names.
 """
 
 from __future__ import annotations

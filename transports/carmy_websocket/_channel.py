@@ -1,19 +1,21 @@
-"""Text messages over one WebSocket, as a channel: the reader that always reads, and the heartbeat. For both ends."""
+"""Messages of one WebSocket as a channel: a reader that takes them at once, pings, and the close. For both ends."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
+from wsproto.connection import CLIENT, SERVER, Connection
+from wsproto.events import CloseConnection
+from wsproto.utilities import LocalProtocolError
 
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
-from ._link import Link
+from ._guarded_stream import LINGER_SECONDS, GuardedStream
 
 LOG = logging.getLogger("carmy.websocket")
 
@@ -21,24 +23,25 @@ PING_SECONDS = 20.0
 """Between pings. Common proxies cut a silent connection after 30 to 100 seconds."""
 
 SILENCE_SECONDS = 2 * PING_SECONDS
-"""Without a byte from the peer, and without it taking one: its answer to a ping is overdue by a whole interval."""
+"""Limit without a byte from the peer, and without a byte that it takes: its pong is late by a whole interval."""
 
 MAX_WAITING_MESSAGES = 1024
-"""Messages that have been received and that nobody has taken yet."""
+"""Messages that wait to be handled."""
 
 MAX_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES
-"""Of these messages."""
+"""Bytes of these messages."""
 
 MESSAGES_AT_ONCE = 16
-"""Given before others run, as lines are over stdio."""
+"""Returned before other tasks run, as lines are over stdio; and gathered before the first of them is returned."""
 
 RECEIVE_BYTES = 8 * 1024
-"""Read at once. More would let one peer hold the loop for longer, with thousands of tiny frames between two awaits; less
-would make more pieces of a large message."""
+"""Read at once. More lets one peer hold the loop longer, with thousands of tiny frames between two awaits; less cuts a large
+message into more pieces."""
 
 MAX_OVERHEAD = 8
-"""Bytes on the wire for each byte of a message, at most: that of one in fragments of a single byte, masked."""
+"""Bytes on the wire for each byte of a message, at most: those of a message in masked fragments of one byte."""
 
+NORMAL = 1000
 GOING_AWAY = 1001
 UNSUPPORTED = 1003
 TOO_LARGE = 1009
@@ -46,31 +49,38 @@ FAULT = 1011
 OVERLOADED = 1013
 
 _BAD_FRAME = {1002, 1007}
-"""Codes that the library gives to what it cannot read, without telling the peer."""
+"""Codes under which the library closes on a frame that it cannot read, without a close frame to the peer."""
 
 
 class MessageChannel(trio.abc.Channel[bytes]):
     """A connection after its handshake.
 
-    `run` reads at all times, so that pings and close frames are noticed however busy others are. What it has read waits
-    in a bounded queue.
+    `run` takes messages from the library at all times, so pings and close frames are handled however busy the tools are.
+    Messages wait in a bounded queue.
 
     Args:
-        connection: Of the library.
-        link: Below it.
-        max_message_bytes: Of one message to us.
-        log: For a peer that is silent.
+        connection: The library's connection.
+        stream: The stream below it.
+        is_client: Which end this is.
+        max_message_bytes: Of one message from the peer.
+        log: Gets a line for a silent peer.
+
+    Attributes:
+        verdict: Code and reason of the close frame for a peer that broke a rule; None otherwise.
     """
 
     def __init__(
         self,
         connection: WebSocketConnection,
-        link: Link,
+        stream: GuardedStream,
+        *,
+        is_client: bool,
         max_message_bytes: int,
         log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG,
     ) -> None:
         self._connection = connection
-        self._link = link
+        self._stream = stream
+        self._is_client = is_client
         self._max_message_bytes = max_message_bytes
         self._log = log
         self._messages: deque[bytes] = deque()
@@ -80,34 +90,39 @@ class MessageChannel(trio.abc.Channel[bytes]):
         self._drained = trio.Event()
         self._waits_for_room = False
         self._is_blocked = False
-        self._ended = False
         self._running = trio.CancelScope()
+        self._ended = trio.Event()
+        self._owes_close_frame = False
         self.verdict: tuple[int, str] | None = None
-        """Why we end the connection, as code and reason of the close frame; None when we do not."""
+        stream.attach(connection)
+        stream.on_wait = self._wake
 
     async def run(self, *, waits_for_room: bool = False) -> None:
-        """Read, ping and watch until the connection has ended. Then `receive` says so.
+        """Read, ping and watch until the connection has ended, or until `close`.
+
+        Once the peer has broken a rule, messages are dropped: a peer that is still sending can read the close frame later.
 
         Args:
-            waits_for_room: When the queue is full, stop reading. A server rather closes the connection.
+            waits_for_room: Stop reading while the queue is full. Without it, a full queue ends the connection.
         """
         self._waits_for_room = waits_for_room
         try:
-            async with trio.open_nursery() as nursery:
-                self._running = nursery.cancel_scope
-                nursery.start_soon(self._ping)
-                nursery.start_soon(self._watch)
-                await self._read()
-                nursery.cancel_scope.cancel()
+            with self._running:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._ping)
+                    nursery.start_soon(self._watch)
+                    await self._read()
+                    self._running.cancel()
         finally:
-            self._ended = True
+            self._ended.set()
             self._readable.set()
 
     async def receive(self) -> bytes:
-        """The next message.
+        """Wait for the next message.
 
         Raises:
-            trio.BrokenResourceError: The connection has ended. What was received before that has been given.
+            trio.BrokenResourceError: The connection has ended, and every message before that was returned; or the peer has
+                broken a rule.
         """
         self._given += 1
         if self._given % MESSAGES_AT_ONCE:
@@ -115,23 +130,23 @@ class MessageChannel(trio.abc.Channel[bytes]):
         else:
             await trio.lowlevel.checkpoint()
         while not self._messages:
-            if self._ended:
+            if self._ended.is_set() or self.verdict is not None:
                 raise trio.BrokenResourceError
             self._readable = trio.Event()
             await self._readable.wait()
         if self.verdict is not None:
-            raise trio.BrokenResourceError  # what came before is not answered either
+            raise trio.BrokenResourceError  # messages before the broken rule get no answer either
         message = self._messages.popleft()
         self._bytes -= len(message)
         self._drained.set()
         return message
 
     def has_more(self) -> bool:
-        """Whether another message is here already."""
+        """True if a message waits."""
         return bool(self._messages)
 
     async def send(self, value: bytes) -> None:
-        """Write a message of UTF-8. If cancelled, it is the last one.
+        """Write a message of UTF-8. A cancelled write is the last one.
 
         Raises:
             trio.BrokenResourceError: The connection has ended.
@@ -142,107 +157,130 @@ class MessageChannel(trio.abc.Channel[bytes]):
             raise trio.BrokenResourceError from None
 
     async def send_batch(self, values: Sequence[bytes]) -> None:
-        """Write several messages at once, as `send` does one."""
-        self._link.hold()
-        ended = False
+        """Write several messages at once; otherwise as `send`."""
+        self._stream.cork()
         try:
             for value in values:
-                await self._connection.send_message(value.decode())
-        except ConnectionClosed:
-            ended = True
+                await self.send(value)
         finally:
-            held = self._link.release()
-        await self._link.write_held(held)
-        if ended:
-            raise trio.BrokenResourceError
+            await self._stream.uncork()
 
     async def aclose(self) -> None:
-        """Nothing: who opened the connection closes it."""
+        """Do nothing: `close` needs the tasks of the connection's owner."""
         await trio.lowlevel.checkpoint()
 
-    async def _read(self) -> None:
-        while early := self._early():
-            for message in early:
-                await self._take(message)
-        # Private parts: the version of the library is pinned. Its own queue costs a message three trips through the scheduler.
-        connection: Any = self._connection
-        connection._send_channel = _Inbox(self._take, connection._send_channel.aclose)  # noqa: SLF001
+    async def close(self, code: int | None, reason: str = "") -> None:
+        """End `run`, and send a close frame if none was sent and one can still be sent, within `LINGER_SECONDS`.
+
+        No other task may send meanwhile. The stream stays open for `GuardedStream.finish`.
+
+        Args:
+            code: Of the close frame, unless there is a `verdict`; None for no frame.
+            reason: Its text.
+        """
+        self._running.cancel()
+        with trio.move_on_after(LINGER_SECONDS):
+            await self._ended.wait()
+            if self.verdict is not None:
+                code, reason = self.verdict
+            if code is None:
+                return
+            if self._connection.closed is None:
+                await self._close_library(code, reason)
+            elif self._owes_close_frame:
+                with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._stream.write(_close_frame(code, reason, is_client=self._is_client))
+
+    def is_behind_close(self, fault: BaseExceptionGroup[BaseException]) -> bool:
+        """True if the library only failed to answer a frame behind its own close frame (python-trio/trio-websocket#184)."""
+        return self._connection.closed is not None and fault.split(LocalProtocolError)[1] is None
+
+    async def _close_library(self, code: int, reason: str) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drop_messages)
+            await self._stream.pause()
+            await self._connection.aclose(code, reason)
+            nursery.cancel_scope.cancel()
+
+    async def _drop_messages(self) -> None:
+        """Take what the library has read, for it handles one message at a time."""
         with contextlib.suppress(ConnectionClosed):
-            await self._connection.get_message()  # nothing comes here any more but the end
-        self._judge_end()
-
-    def _early(self) -> list[str | bytes]:
-        """What the library's reader has put into its queue."""
-        queue: trio.MemoryReceiveChannel[str | bytes] = self._connection._recv_channel  # noqa: SLF001
-        found: list[str | bytes] = []
-        with contextlib.suppress(trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
             while True:
-                found.append(queue.receive_nowait())
-        return found
+                await self._connection.get_message()
 
-    async def _take(self, message: str | bytes) -> None:
-        """A whole message has come."""
-        self._link.finish_message()
-        await self._keep(message)
-        if self.verdict is not None:
-            self._running.cancel()
+    async def _read(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                message = await self._connection.get_message()
+                self._stream.finish_message()
+                if self.verdict is None:
+                    await self._keep(message)
+        if self.verdict is None:
+            self._judge_end()
 
     async def _keep(self, message: str | bytes) -> None:
         if isinstance(message, bytes):
-            self.verdict = (UNSUPPORTED, "messages are text")
+            self._judge(UNSUPPORTED, "messages are text")
             return
         data = message.encode()
         if len(data) > self._max_message_bytes:
             # The library counts characters.
-            self.verdict = (TOO_LARGE, f"a message has more than {self._max_message_bytes} bytes")
+            self._judge(TOO_LARGE, f"a message has more than {self._max_message_bytes} bytes")
             return
         while len(self._messages) >= MAX_WAITING_MESSAGES or (
             self._messages and self._bytes + len(data) > MAX_WAITING_BYTES
         ):
             if not self._waits_for_room:
-                self.verdict = (OVERLOADED, "too many messages wait to be handled")
+                self._judge(OVERLOADED, "too many messages wait to be handled")
                 return
             self._drained = trio.Event()
             self._is_blocked = True
+            self._readable.set()
             await self._drained.wait()
             self._is_blocked = False
-            self._link.last_life = trio.current_time()  # it was us who did not listen
+            self._stream.last_life = trio.current_time()  # this end has not read
         self._messages.append(data)
         self._bytes += len(data)
+        if self._stream.is_waiting or len(self._messages) >= MESSAGES_AT_ONCE:
+            self._readable.set()
+
+    def _wake(self) -> None:
+        """Return messages that came together, so that their answers leave together."""
+        if self._messages:
+            self._readable.set()
+
+    def _judge(self, code: int, reason: str) -> None:
+        self.verdict = (code, reason)
         self._readable.set()
 
     def _judge_end(self) -> None:
-        """The library has ended the connection: say why, where it does not."""
+        """The library has ended the connection. Where it sends no close frame, `close` does."""
         closed = self._connection.closed
-        if self._link.is_overrun:
-            self.verdict = (TOO_LARGE, "too many fragments without an end")
-        elif closed is not None and closed.code in _BAD_FRAME:
-            self.verdict = (closed.code, closed.reason or "bad frame")
+        if self._stream.is_overrun:
+            self._judge(TOO_LARGE, "too many fragments without an end")
+        elif closed is not None and closed.code in _BAD_FRAME and not self._stream.has_answered_close:
+            self._judge(closed.code, closed.reason or "bad frame")
+        self._owes_close_frame = self.verdict is not None
 
     async def _ping(self) -> None:
-        """Ping now and then. A pong shows that the peer is alive, as does anything else that comes or goes."""
-        while True:
-            await trio.sleep(PING_SECONDS)
-            try:
-                await self._connection.ping()
-            except ConnectionClosed:
-                return
+        """Ping at intervals. A pong shows that the peer is alive, as does any byte that it sends or takes."""
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await trio.sleep(PING_SECONDS)
+                with trio.move_on_after(SILENCE_SECONDS):
+                    await self._connection.ping()
 
     async def _watch(self) -> None:
-        """End it when the peer has shown no sign of life for too long."""
-        while True:
-            rest = self._link.last_life + SILENCE_SECONDS - trio.current_time()
-            if rest <= 0 and not self._is_blocked:
-                break
-            await trio.sleep(rest if rest > 0 else PING_SECONDS)
-        self._log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
-        self.verdict = (GOING_AWAY, "no answer to pings")
-        self._running.cancel()
+        """End the connection when the peer has shown no sign of life for too long."""
+        while self.verdict is None:
+            rest = self._stream.last_life + SILENCE_SECONDS - trio.current_time()
+            if rest > 0 or self._is_blocked:
+                await trio.sleep(rest if rest > 0 else PING_SECONDS)
+                continue
+            self._log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
+            self._judge(GOING_AWAY, "no answer to pings")
 
 
-class _Inbox:
-    """What the library's reader takes for the entrance to its queue."""
-
-    def __init__(self, send: Callable[[str | bytes], Awaitable[None]], aclose: Callable[[], Awaitable[None]]) -> None:
-        self.send = send
-        self.aclose = aclose
+def _close_frame(code: int, reason: str, *, is_client: bool) -> bytes:
+    """The close frame that the library leaves out when it cannot read a frame (trio-websocket 0.12)."""
+    return Connection(CLIENT if is_client else SERVER).send(CloseConnection(code=code, reason=reason))

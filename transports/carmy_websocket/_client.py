@@ -18,9 +18,9 @@ from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo,
 from carmy_engine.transport import raise_single, reason_of
 from carmy_frames.driver import ClientExecutor, open_client
 
-from ._channel import RECEIVE_BYTES, MessageChannel
+from ._channel import NORMAL, RECEIVE_BYTES, MessageChannel
+from ._guarded_stream import LINGER_SECONDS, GuardedStream
 from ._handshake import PATH, SUBPROTOCOL
-from ._link import LINGER_SECONDS, Link
 
 log = logging.getLogger("carmy.websocket")
 
@@ -29,8 +29,6 @@ CONNECT_SECONDS = 10.0
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one message from the server. The largest outputs that tools are allowed by default have an eighth of it."""
-
-_NORMAL = 1000
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,25 +95,25 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
     """
     target = Target.of(url)
     headers = _headers(token)
-    link = Link(await _connect(target), is_client=True)
-    code: int | None = None  # as long as there is no WebSocket to close
-    reason = ""
+    stream = GuardedStream(await _connect(target), is_client=True)
+    lingers = False  # as long as there is no WebSocket to close
     try:
         async with trio.open_nursery() as background:
-            channel = await background.start(functools.partial(_carry, link, target, headers))
+            channel = await background.start(functools.partial(_carry, stream, target, headers))
             assert isinstance(channel, MessageChannel)
-            code = _NORMAL
+            lingers = True
             try:
                 async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS, log=log) as client:
                     yield client
             finally:
+                with grace(LINGER_SECONDS):
+                    await channel.close(NORMAL)
                 background.cancel_scope.cancel()
-                code, reason = channel.verdict or (code, reason)
     except BaseExceptionGroup as group:
         raise_single(group)
     finally:
         with grace(LINGER_SECONDS):
-            await link.finish(code, reason)
+            await stream.finish(lingers=lingers)
 
 
 def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
@@ -148,52 +146,54 @@ async def _connect(target: Target) -> trio.abc.Stream:
 
 
 async def _carry(
-    link: Link,
+    stream: GuardedStream,
     target: Target,
     headers: list[tuple[bytes, bytes]],
     *,
     task_status: trio.TaskStatus[MessageChannel],
 ) -> None:
-    """Shake hands, then keep the connection until it ends. From then on nothing raises but ``Cancelled``.
+    """Shake hands, then run the connection until it ends. After the handshake nothing raises but ``Cancelled``.
 
     The library's tasks live here and not beside the caller's: some of their failures (a ping that meets our close) would
-    cancel the caller with nothing to show for it.
+    cancel the caller without an exception.
     """
     started = False
     problem: Exception | None = None
     try:
         async with trio.open_nursery() as background:
-            connection = await _shake_hands(background, link, target, headers)
-            channel = MessageChannel(connection, link, MAX_ANSWER_BYTES)
+            connection = await _shake_hands(background, stream, target, headers)
+            channel = MessageChannel(connection, stream, is_client=True, max_message_bytes=MAX_ANSWER_BYTES)
             task_status.started(channel)
             started = True
             await channel.run(waits_for_room=True)
-            background.cancel_scope.cancel()
+            await trio.sleep_forever()  # `MessageChannel.close` needs the library's reader
     except* ConnectionRejected as group:
         problem = _refusal(target, group)
     except* ClosedError as group:
         problem = _first(group)
     except* Exception as group:  # noqa: BLE001 - of a foreign library
-        # Whatever it raises, it means that this connection is of no use any more; the channel's end says so.
+        # Any exception means that this connection is of no use any more; `MessageChannel.receive` raises.
         problem = ClosedError(f"the WebSocket handshake with {target.url} failed: {_first(group)}")
         problem.__cause__ = _first(group)
-    if problem is not None and not started:
+    finally:
+        stream.detach()
+    if not started:
         raise problem
 
 
 async def _shake_hands(
-    background: trio.Nursery, link: Link, target: Target, headers: list[tuple[bytes, bytes]]
+    background: trio.Nursery, stream: GuardedStream, target: Target, headers: list[tuple[bytes, bytes]]
 ) -> WebSocketConnection:
     async def give_up(scope: trio.CancelScope) -> None:
-        await link.ended.wait()
+        await stream.ended.wait()
         scope.cancel()
 
     with trio.move_on_after(CONNECT_SECONDS) as scope:
-        # The library waits for an answer for ever, whatever becomes of the stream.
+        # The library waits for an answer without limit, even when the stream has ended.
         background.start_soon(give_up, scope)
         return await wrap_client_stream(
             background,
-            cast("Any", link),  # it asks for a socket, and uses a stream
+            cast("Any", stream),  # annotated as a socket, used as a stream
             target.authority,
             target.resource,
             subprotocols=[SUBPROTOCOL],
@@ -201,7 +201,7 @@ async def _shake_hands(
             max_message_size=MAX_ANSWER_BYTES,
             receive_buffer_size=RECEIVE_BYTES,
         )
-    if link.ended.is_set():
+    if stream.ended.is_set():
         raise ClosedError(f"{target.url} closed the connection instead of answering")
     raise ClosedError(f"{target.url} did not answer within {CONNECT_SECONDS:g} s")
 

@@ -1,7 +1,7 @@
-"""The opening handshake of a server (RFC 6455, 4.2), without a loop: the bytes of a head to what they ask for.
+"""The opening handshake of a server (RFC 6455, 4.2), without I/O: the bytes of a head to a decision.
 
-The WebSocket library never sees a peer's head. Some heads that HTTP allows raise in it, and its refusals have no body; so
-the head is read here, by the strict rules of `carmy_net.http1`, and the library gets one that is written here (`library_head`).
+The WebSocket library raises on some heads that HTTP allows, and its refusals have no body. So the head is read here first, by
+the strict rules of `carmy_net.http1`; the library gets the requests that pass, in their plainest form (`plain_request`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATH = "/agent/ws"
 SUBPROTOCOL = "carmy-frames.1"
 
 MAX_HEAD_BYTES = 16 * 1024
-"""Of a request's head; browsers and proxies send a few kilobytes."""
+"""Of a request's head. Browsers and proxies send a few kilobytes."""
 
 _KEY_BYTES = 16
 
@@ -50,12 +50,12 @@ _STATUS = {
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
-    """A handshake that gets no further, with the answer it gets.
+    """A refused handshake, with its answer.
 
     Args:
-        error: What the body says.
-        status: Where the code alone would give another one.
-        headers: To add to the answer.
+        error: For the body.
+        status: Overrides the status of the error's code.
+        headers: Added to the answer.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
         self.headers = tuple(headers)
 
     def answer(self) -> bytes:
-        """The whole HTTP answer; the connection ends after it."""
+        """Render the HTTP answer, after which the connection closes."""
         body = b'{"error":%b}' % msgspec.json.encode(self.error.info)
         headers = [
             (b"content-type", b"application/json"),
@@ -89,25 +89,30 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         method: As it was sent.
-        path: Without the query.
+        target: As it was sent: path and query.
         is_old: The version is HTTP/1.0, which has no upgrades (RFC 9110, 7.8).
         headers: In order; names in lower case.
     """
 
     method: str
-    path: str
+    target: str
     is_old: bool
     headers: Headers
 
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
     def every(self, name: bytes) -> list[bytes]:
-        """The values of a header."""
+        """Return the values of a header."""
         return [value for key, value in self.headers if key == name]
 
     def tokens(self, name: bytes) -> list[str]:
-        """The elements of a list header, in all its lines.
+        """Return the elements of a list header, from all its lines.
 
         Raises:
-            Refused: It is not ASCII.
+            Refused: The header is not ASCII.
         """
         try:
             text = b",".join(self.every(name)).decode("ascii")
@@ -116,20 +121,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         return [token.strip() for token in text.split(",") if token.strip()]
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A handshake that may be accepted.
-
-    Attributes:
-        key: Its ``Sec-WebSocket-Key``, well formed.
-        subprotocol: What the answer names; None when the client named none.
-    """
-
-    key: bytes
-    subprotocol: str | None
-
-
 def too_slow(seconds: float) -> Refused:
-    """The refusal of a head that does not come."""
+    """Return the refusal of a head that is late."""
     return Refused(invalid_request(f"the request's head did not arrive within {seconds:g} seconds"), status=408)
 
 
@@ -144,7 +137,7 @@ class HandshakeReader:
         """Take bytes from the peer; return the head once it is complete.
 
         Raises:
-            Refused: It is not HTTP/1, too large, announces a body, or is followed by bytes that had to wait for the answer.
+            Refused: It is not HTTP/1, too large, announces a body, or has bytes behind it that must wait for the answer.
         """
         self._buffer += data
         try:
@@ -162,14 +155,14 @@ class HandshakeReader:
             )
         return Head(
             method=head.method.decode("ascii"),
-            path=head.target.decode("ascii").partition("?")[0],
+            target=head.target.decode("ascii"),
             is_old=head.is_old,
             headers=head.headers,
         )
 
 
 def check_route(head: Head) -> None:
-    """Refuse what asks for something else than this address has.
+    """Refuse a request for another resource or method.
 
     Raises:
         Refused: 404, 405.
@@ -184,42 +177,66 @@ def check_route(head: Head) -> None:
         raise Refused(error, headers=[(b"allow", b"GET")])
 
 
-def check_upgrade(head: Head) -> Offer:
-    """The handshake in a head whose route has been checked.
+def check_upgrade(head: Head) -> str | None:
+    """Check the handshake in a head whose route has been checked.
+
+    Returns:
+        The subprotocol for the answer; None when the client offers none.
 
     Raises:
-        Refused: 426 if it asks for no WebSocket or for another version, 400 if it does so wrongly.
+        Refused: 426 for a request without an upgrade to version 13 of WebSocket, 400 for a malformed one.
     """
     connection = [token.lower() for token in head.tokens(b"connection")]
     upgrade = [token.lower() for token in head.tokens(b"upgrade")]
     if head.is_old or "upgrade" not in connection or "websocket" not in upgrade:
-        raise Refused(
-            invalid_request("this address speaks WebSocket only"),
-            status=426,
-            headers=[(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")],
-        )
+        raise _upgrade_required("this address speaks WebSocket only")
     if head.tokens(b"sec-websocket-version") != ["13"]:
-        raise Refused(
-            invalid_request("the version of a WebSocket is 13"),
-            status=426,
-            headers=[(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")],
-        )
+        raise _upgrade_required("the version of a WebSocket is 13")
     keys = head.every(b"sec-websocket-key")
     if len(keys) != 1 or not _is_key(keys[0]):
         raise Refused(invalid_request("the header Sec-WebSocket-Key must be 16 bytes in base64"))
     offered = head.tokens(b"sec-websocket-protocol")
     if offered and SUBPROTOCOL not in offered:
         raise Refused(invalid_request(f"the subprotocol of this address is {SUBPROTOCOL}"))
-    return Offer(key=keys[0], subprotocol=SUBPROTOCOL if offered else None)
+    if not all(_is_international(value) for value in head.every(b"host")):
+        raise Refused(invalid_request("the header Host has a malformed international name"))
+    return SUBPROTOCOL if offered else None
 
 
-def library_head(offer: Offer) -> bytes:
-    """The head that the library gets in the place of the peer's: the same handshake, in words that it takes."""
-    subprotocol = b"" if offer.subprotocol is None else b"Sec-WebSocket-Protocol: %b\r\n" % offer.subprotocol.encode()
-    return (
-        b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n%b\r\n"
-    ) % (PATH.encode(), offer.key, subprotocol)
+_CHOSEN = frozenset(
+    (b"connection", b"upgrade", b"sec-websocket-version", b"sec-websocket-extensions", b"sec-websocket-protocol")
+)
+
+
+def plain_request(head: Head, subprotocol: str | None) -> bytes:
+    """Render an accepted handshake for the library, with one value for each header that is a list of offers.
+
+    The library reads a single line of these headers, where HTTP allows several (RFC 9110, 5.3).
+
+    Args:
+        head: Passed by `check_upgrade`.
+        subprotocol: Its result.
+    """
+    headers = [header for header in head.headers if header[0] not in _CHOSEN]
+    headers += [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
+    if subprotocol is not None:
+        headers.append((b"sec-websocket-protocol", subprotocol.encode()))
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return b"%b %b HTTP/1.1\r\n%b\r\n" % (head.method.encode(), head.target.encode(), lines)
+
+
+def _upgrade_required(reason: str) -> Refused:
+    headers = [(b"upgrade", b"websocket"), (b"sec-websocket-version", b"13")]
+    return Refused(invalid_request(reason), status=426, headers=headers)
+
+
+def _is_international(host: bytes) -> bool:
+    """True if the library can decode the name (RFC 3490)."""
+    try:
+        host.decode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _is_key(value: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import trio
-from trio_websocket import ConnectionClosed, wrap_server_stream
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
 
 from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine.transport import RateLimitedLogger, as_agent_error, contain, raise_own
@@ -14,14 +14,17 @@ from carmy_frames.protocol import MAX_MESSAGE_BYTES
 from carmy_net import Access, Server, every, network_problems, open_listeners, url_of
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
-from ._handshake import PATH, HandshakeReader, Head, Offer, Refused, check_route, check_upgrade, library_head, too_slow
-from ._link import LINGER_SECONDS, Link
+from ._guarded_stream import LINGER_SECONDS, GuardedStream
+from ._handshake import PATH, HandshakeReader, Head, Refused, check_route, check_upgrade, plain_request, too_slow
 
 log = logging.getLogger("carmy.websocket")
 
+ACCEPT_SECONDS = 10.0
+"""For the answer to an accepted handshake: a few hundred bytes into an empty socket."""
+
 
 class _WebSocket:
-    """The transport. An object, because the command asks it for the `problems` of the settings."""
+    """The transport: an object, because the command reads its `problems`."""
 
     problems = staticmethod(network_problems)
 
@@ -29,16 +32,15 @@ class _WebSocket:
         """Serve an engine over WebSocket until it has stopped, or until cancelled.
 
         Once ``engine.stopping`` is set, the listener closes and connections go on. Once ``engine.stopped`` is set, answers get
-        two seconds to leave, and every connection is closed with 1001. When cancelled, nothing is left open and nothing is
-        waited for.
+        two seconds to leave, and every connection is closed with 1001. When cancelled, it closes everything at once.
 
         Args:
-            engine: An open engine. Of its settings, the address, the table ``http`` (hosts, origins, the time for a head, the
-                number of connections) and the drain time count.
+            engine: An open engine. Its settings give the address, the table ``http`` (hosts, origins, the time for a head,
+                the number of connections) and the drain time.
             task_status: Started with a line for people, which ends in the address, once connections are accepted.
 
         Raises:
-            ConfigurationError: The settings do not allow it, or the address cannot be had.
+            ConfigurationError: The settings are refused, or the address cannot be bound.
         """
         settings = engine.settings
         access = Access(engine, "websocket")
@@ -62,10 +64,10 @@ class Connection:
     """One connection, from its first byte to its last.
 
     Args:
-        engine: What runs the tools.
-        access: Who may talk to it.
-        stream: The connection; closed at its end.
-        limited_log: For its failures.
+        engine: Runs the tools.
+        access: Decides who may connect.
+        stream: The connection; closed at the end of `run`.
+        limited_log: For failures.
     """
 
     def __init__(
@@ -78,45 +80,49 @@ class Connection:
         self._reading_head = trio.CancelScope()
 
     def drain(self) -> None:
-        """Leave peers that have not asked for anything yet. The driver ends the others once the engine has stopped."""
+        """Close connections whose handshake is incomplete. The driver ends the others once the engine has stopped."""
         self._reading_head.cancel()
 
     async def run(self) -> None:
-        """Serve it to its end. Whatever happens in it, it ends nothing but this connection."""
+        """Serve the connection to its end. A failure ends this connection only."""
         try:
-            agreed = await self._shake_hands()
-            if agreed is not None:
-                await self._serve(*agreed)
+            accepted = await self._shake_hands()
+            if accepted is not None:
+                await self._serve(*accepted)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the peer has gone, which is its right
+            pass  # the peer has closed
         except* BaseException as fault:  # noqa: BLE001 - see below
             # The boundary of one connection: a fault of ours, or of the library below, must not end the others.
             contain(fault, self._log, "a WebSocket connection failed")
         finally:
             self._stream.socket.close()  # without an await: a cancel there would take the place of a Ctrl-C
 
-    async def _shake_hands(self) -> tuple[Offer, BoundEngine] | None:
-        """Read the handshake and decide on it. None when there was none, or when it was refused and answered so."""
+    async def _shake_hands(self) -> tuple[Head, str | None, BoundEngine] | None:
+        """Read the handshake and decide on it.
+
+        Returns:
+            The accepted head, the subprotocol and the caller; None when the peer has left or was refused.
+        """
         try:
             head = await self._read_head(self._engine.settings.http.header_timeout_secs)
             return None if head is None else await self._decide(head)
-        except Refused as refused:
-            told = refused
+        except Refused as error:
+            refusal = error
         except AgentError as error:
-            told = Refused(error)
-        self._access.nobody.record_refusal(told.error, self._peer())
-        link = Link(self._stream, is_client=False)
+            refusal = Refused(error)
+        self._access.nobody.record_refusal(refusal.error, self._peer())
+        stream = GuardedStream(self._stream, is_client=False)
         with trio.move_on_after(LINGER_SECONDS):
-            await link.write(told.answer())
-            await link.finish(None)
+            await stream.write(refusal.answer())
+            await stream.finish()
         return None
 
-    async def _decide(self, head: Head) -> tuple[Offer, BoundEngine]:
+    async def _decide(self, head: Head) -> tuple[Head, str | None, BoundEngine]:
         """Check a handshake.
 
         Raises:
-            Refused: It is no handshake for this address.
-            AgentError: Host, origin, credentials, or a shutdown stand against it.
+            Refused: The request is no handshake for this address.
+            AgentError: Host, origin, credentials or a shutdown forbid it.
         """
         hosts = every(head.headers, b"host")
         host = hosts[0] if len(hosts) == 1 else None
@@ -124,10 +130,10 @@ class Connection:
         self._access.check_origin(every(head.headers, b"origin"), host)
         caller = await self._authenticate(head)
         check_route(head)
-        offer = check_upgrade(head)
+        subprotocol = check_upgrade(head)
         if self._engine.stopping.is_set():
             raise AgentError.standard("SHUTTING_DOWN", "the server is shutting down", retry_after=1)
-        return offer, caller
+        return head, subprotocol, caller
 
     async def _authenticate(self, head: Head) -> BoundEngine:
         try:
@@ -140,9 +146,9 @@ class Connection:
             raise panic from None
 
     async def _read_head(self, seconds: float) -> Head | None:
-        """The head of the request; None when the peer, or the server, goes away before it is complete."""
+        """Read the request's head; None when the peer or the server ends the connection before it is complete."""
         if self._engine.stopping.is_set():
-            return None  # accepted in the very moment in which the others were told
+            return None  # accepted just before the listener closed
         with self._reading_head:
             with trio.move_on_after(seconds):
                 reader = HandshakeReader()
@@ -161,47 +167,60 @@ class Connection:
             return None
         return None if isinstance(name, str) else str(name[0])  # a path for unix sockets
 
-    async def _serve(self, offer: Offer, caller: BoundEngine) -> None:
-        """Serve it as a WebSocket."""
-        link = Link(
+    async def _serve(self, head: Head, subprotocol: str | None, caller: BoundEngine) -> None:
+        """Serve an accepted connection, and close it."""
+        stream = GuardedStream(
             self._stream,
             is_client=False,
-            first=library_head(offer),
+            first=plain_request(head, subprotocol),
             max_unfinished_bytes=MAX_OVERHEAD * MAX_MESSAGE_BYTES,
         )
-        code: int | None = None
-        reason = ""
+        channel: MessageChannel | None = None
+        has_failed = False
         try:
-            code, reason = await self._serve_messages(link, offer, caller)
+            async with trio.open_nursery() as background:
+                connection = await self._accept(background, stream, subprotocol)
+                channel = MessageChannel(
+                    connection, stream, is_client=False, max_message_bytes=MAX_MESSAGE_BYTES, log=self._log
+                )
+                background.start_soon(channel.run)
+                code = await self._serve_channel(channel, caller)
+                await channel.close(code, "the server is shutting down" if code is not None else "")
+                background.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed):
-            pass  # the peer has gone, maybe before the library could answer its handshake
+            pass  # the peer has closed, maybe before it had the answer to its handshake
         except* BaseException as fault:  # noqa: BLE001 - see below
-            # As in `run`; here the peer can still be told. The library raises, for example, when a ping meets our close.
-            contain(fault, self._log, "a WebSocket connection failed")
-            code, reason = FAULT, "internal fault"
-        await link.finish(code, reason)
+            # As in `run`; here the peer can still be told.
+            if not (channel is not None and channel.is_behind_close(fault)):
+                contain(fault, self._log, "a WebSocket connection failed")
+                has_failed = True
+        stream.detach()
+        if has_failed and channel is not None:
+            await channel.close(FAULT, "internal fault")
+        await stream.finish()
 
-    async def _serve_messages(self, link: Link, offer: Offer, caller: BoundEngine) -> tuple[int | None, str]:
-        """Serve what the peer asks for; give the code and reason of the close frame that is due."""
-        async with trio.open_nursery() as background:
+    async def _accept(
+        self, background: trio.Nursery, stream: GuardedStream, subprotocol: str | None
+    ) -> WebSocketConnection:
+        """Answer the handshake through the library.
+
+        Raises:
+            trio.TooSlowError: The peer takes no bytes, or the library refuses what `check_upgrade` has passed.
+        """
+        with trio.fail_after(ACCEPT_SECONDS):
             request = await wrap_server_stream(
-                background,
-                link,
-                max_message_size=MAX_MESSAGE_BYTES,
-                receive_buffer_size=RECEIVE_BYTES,
+                background, stream, max_message_size=MAX_MESSAGE_BYTES, receive_buffer_size=RECEIVE_BYTES
             )
-            connection = await request.accept(subprotocol=offer.subprotocol)
-            channel = MessageChannel(connection, link, MAX_MESSAGE_BYTES, self._log)
-            background.start_soon(channel.run)
-            ending = await serve_channel(
-                caller,
-                channel,
-                server=self._engine.name,
-                stopped=self._engine.stopped,
-                drain_seconds=self._engine.settings.drain_timeout_secs,
-                log=self._log,
-            )
-            background.cancel_scope.cancel()
-        if channel.verdict is not None:
-            return channel.verdict
-        return (GOING_AWAY, "the server is shutting down") if ending is Ending.STOPPED else (None, "")
+            return await request.accept(subprotocol=subprotocol)
+
+    async def _serve_channel(self, channel: MessageChannel, caller: BoundEngine) -> int | None:
+        """Serve what the peer asks for; return the code of the close frame, None where the peer has ended."""
+        ending = await serve_channel(
+            caller,
+            channel,
+            server=self._engine.name,
+            stopped=self._engine.stopped,
+            drain_seconds=self._engine.settings.drain_timeout_secs,
+            log=self._log,
+        )
+        return GOING_AWAY if ending is Ending.STOPPED else None
