@@ -3,7 +3,7 @@
 ::
 
     Exception
-    ├── AgentError                 an outcome: what a caller of a tool is told
+    ├── AgentError                 an outcome: the error that the caller of a tool receives
     └── CarmyError                 a broken promise of a program, never an outcome
         ├── DeclarationError       a tool or an application is declared wrongly (also a TypeError)
         ├── StartupError           an application cannot start; lists every problem

@@ -1,18 +1,16 @@
-"""What a transport needs besides the names of `carmy_engine`, `abc`, `codec` and `errors`: the door for its author.
+"""The door for authors of transports: what a transport needs besides `carmy_engine`, `abc`, `codec` and `errors`.
 
-What ours import is here, and so it is what somebody else's has. ``docs/design.md`` says how to write one.
+The project's own transports import the core through this module only. ``docs/design.md`` explains how to write one.
 
-- Both sides: `raise_single` and `flatten_exceptions` for what nurseries raise, `new_execution_id`, `OnRunning` and `may_join`, `not_known`, and
-  `missing_extra` for a package that is not installed, `shortened` for a name that a stranger sent.
-- Code that is not ours, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError`, `Fault`, or
-  what has to go on; `log_fault`.
-- Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries round one call, one connection and one task, and `QuickScope` for what
-  cancels a call, `EventBuffer` for events that are written where they are taken, `unknown_tool`, `parse_address` and its kinds of address,
-  `hard_limit`, `stop_limit`, `end_at_once` and `kill_descendants` for processes that end, `RateLimitedLogger` for lines that a
-  stranger can cause.
-- Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`, and for tools of another protocol, which are checked here, the words for what is wrong:
-  `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`, `may_hide_infinite`,
-  `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
+- Both sides: `raise_single` and `flatten_exceptions` for the exception groups of nurseries, `new_execution_id`, `OnRunning` and `may_join`,
+  `not_known`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
+- Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
+- Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries around one call, one connection and one task; `QuickScope` for
+  the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its kinds of address; `hard_limit`,
+  `stop_limit`, `end_at_once` and `kill_descendants` for the end of a process; `RateLimitedLogger` for lines that a peer can cause.
+- Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`. For the tools of another protocol, the errors
+  of its arguments and outputs: `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`,
+  `may_hide_infinite`, `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
 """
 
 from __future__ import annotations

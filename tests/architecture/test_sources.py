@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MAX_LINES = 400
-"""About there a file should have become two."""
 
 
 def files(*patterns: str) -> list[Path]:
@@ -23,16 +21,6 @@ def files(*patterns: str) -> list[Path]:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a checkout of git")
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
-
-
-def test_no_source_file_is_too_long() -> None:
-    """Every module of the packages stays within 400 lines."""
-    long = {
-        str(path.relative_to(ROOT)): lines
-        for path in files("carmy_engine/*.py", "transports/*.py")
-        if (lines := len(path.read_text().splitlines())) > MAX_LINES
-    }
-    assert long == {}
 
 
 def test_no_file_names_a_place_of_its_own() -> None:
