@@ -56,7 +56,7 @@ OUR_CONNECTION = f"""
 import trio
 from carmy_stdio import claim
 from carmy_stdio._channel import LineChannel
-from carmy_stdio._threads import ThreadReader, ThreadWriter
+from carmy_stdio._pipe_io import ThreadReader, ThreadWriter
 from carmy_mcp.server.connection import serve_connection
 {CONSTANT}
 server.middleware.clear()  # as ours, which has one of its own in the place of the SDK's

@@ -23,7 +23,7 @@ __all__ = ["no_fault"]
 class Listener:
     """Gives what it is told to, and then nothing."""
 
-    is_last = True
+    is_sole_acceptor = True
 
     def __init__(self, outcomes: Iterator[object]) -> None:
         self._outcomes = outcomes
@@ -109,11 +109,11 @@ async def test_many_at_once(autojump_clock: trio.testing.MockClock) -> None:
             assert len(listener.turns) <= 500 / MAX_ACCEPTED_AT_ONCE + 2
 
 
-@pytest.mark.parametrize(("limit", "is_last", "served"), [(1000, True, 100), (40, True, 40), (1000, False, 0)])
-async def test_who_waits_when_the_server_stops(limit: int, is_last: bool, served: int) -> None:
+@pytest.mark.parametrize(("limit", "is_sole_acceptor", "served"), [(1000, True, 100), (40, True, 40), (1000, False, 0)])
+async def test_who_waits_when_the_server_stops(limit: int, is_sole_acceptor: bool, served: int) -> None:
     """They are accepted before the listener closes, as far as there is room; unless others may accept them there."""
     listener = Listener(iter([Stream()] * 100))
-    listener.is_last = is_last
+    listener.is_sole_acceptor = is_sole_acceptor
     peers: list[Peer] = []
 
     def connect(_: object) -> Peer:

@@ -10,7 +10,7 @@ from carmy_engine._app.authenticators import BearerTokens
 from carmy_engine._config.settings import Settings
 from carmy_engine._model.context import AgentContext
 from carmy_engine.errors import ConfigurationError
-from carmy_net import address_of, open_listeners, watch_link
+from carmy_net import enable_keepalive, listener_address, open_listeners
 from tests.http.tools import echo
 from tests.support.http import serving
 
@@ -35,7 +35,7 @@ async def test_open_addresses_on_purpose() -> None:
         (Settings(address="0.0.0.0:0", allow_anonymous=True), False),
     ]:
         for listener in await open_listeners(settings, authenticated=authenticated):
-            assert address_of(listener).startswith("0.0.0.0:")
+            assert listener_address(listener).startswith("0.0.0.0:")
             listener.close()
 
 
@@ -53,7 +53,7 @@ async def test_dead_links_are_noticed() -> None:
     """The kernel is told to give up a link on which the other machine shows no life, with data on its way and without."""
     listeners = await open_listeners(Settings(address="127.0.0.1:0"), authenticated=False)
     with listeners[0].socket as sock:
-        watch_link(sock)
+        enable_keepalive(sock)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15

@@ -14,7 +14,7 @@ import trio
 
 from carmy_engine import AgentContext, BearerTokens, ConfigurationError, Settings
 from carmy_engine.abc import Credentials
-from carmy_net import address_of, open_listeners, url_of
+from carmy_net import listener_address, listener_url, open_listeners
 from tests.http.tools import echo
 from tests.support.http import Answer, Client, serving
 
@@ -162,7 +162,7 @@ async def test_inherited_sockets_keep_the_rules() -> None:
     assert "allow_anonymous" in refused
     settings = Settings(address=f"fd://{bound(socket.AF_INET, ('0.0.0.0', 0))}")
     (listener,) = await open_listeners(settings, authenticated=True)
-    assert address_of(listener).startswith("0.0.0.0:")
+    assert listener_address(listener).startswith("0.0.0.0:")
     listener.close()
 
 
@@ -212,5 +212,5 @@ async def test_where_a_path_begins(tmp_path: Path) -> None:
     """The URL of a socket with a file separates the path behind it, as proxies write it."""
     (listener,) = await open_listeners(Settings(address=f"unix:{tmp_path}/s"), authenticated=False)
     with listener.socket:
-        assert url_of(listener, "http") == f"http://unix:{tmp_path}/s"
-        assert url_of(listener, "ws", "/agent/ws") == f"ws://unix:{tmp_path}/s:/agent/ws"
+        assert listener_url(listener, "http") == f"http://unix:{tmp_path}/s"
+        assert listener_url(listener, "ws", "/agent/ws") == f"ws://unix:{tmp_path}/s:/agent/ws"

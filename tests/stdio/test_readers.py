@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 from carmy_stdio._channel import LINES_AT_ONCE, LineChannel
-from carmy_stdio._threads import AT_ONCE_BYTES, PipeReader, Reader, ThreadReader, ThreadWriter, reader_of
-from carmy_stdio._turns import Turns
+from carmy_stdio._output_lock import OutputLock
+from carmy_stdio._pipe_io import AT_ONCE_BYTES, PipeReader, Reader, ThreadReader, ThreadWriter, reader_of
 
 
 def refuse(*_: object) -> int:
@@ -68,7 +68,7 @@ async def test_a_kernel_that_cannot_do_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "preadv", refuse)
     monkeypatch.setattr(os, "pwritev", refuse)
     source, sink = os.pipe()
-    reader, writer = reader_of(source), ThreadWriter(sink, Turns())
+    reader, writer = reader_of(source), ThreadWriter(sink, OutputLock())
     with trio.fail_after(5):
         for number in range(3):
             await writer.send_all(b"%d\n" % number)
@@ -97,7 +97,7 @@ async def test_a_file_is_read_in_a_thread(tmp_path: Path):
 async def test_a_full_pipe_is_waited_for(size: int):
     """Messages of any size arrive whole and in order, however slowly they are read."""
     source, sink = os.pipe()
-    reader, writer = reader_of(source), ThreadWriter(sink, Turns())
+    reader, writer = reader_of(source), ThreadWriter(sink, OutputLock())
     messages = [
         b"%05d".ljust(size - 1, b".") % number + b"\n"
         for number in range(max(3, 300_000 // size if size > 10 else 2000))
@@ -122,7 +122,7 @@ async def test_a_full_pipe_is_waited_for(size: int):
 async def test_an_unfinished_line_of_somebody_else():
     """A message begins a line of its own, also when it is written at once."""
     source, sink = os.pipe()
-    turns = Turns()
+    turns = OutputLock()
     turns.at_line_start = False
     writer = ThreadWriter(sink, turns)
     await writer.send_all(b"{}\n")
@@ -135,7 +135,7 @@ async def test_an_unfinished_line_of_somebody_else():
 async def test_writing_at_once():
     """It takes all or nothing: small messages while there is room, and none once the reader has gone."""
     source, sink = os.pipe()
-    writer = ThreadWriter(sink, Turns())
+    writer = ThreadWriter(sink, OutputLock())
     assert writer.write_at_once(b"{}\n")
     assert os.read(source, 100) == b"{}\n"
     assert not writer.write_at_once(b"x" * AT_ONCE_BYTES)
@@ -183,7 +183,7 @@ async def test_a_reader_that_has_gone():
     """Writing to a pipe that nobody reads fails, at once and from then on."""
     source, sink = os.pipe()
     os.close(source)
-    writer = ThreadWriter(sink, Turns())
+    writer = ThreadWriter(sink, OutputLock())
     for _ in range(2):
         assert not writer.write_at_once(b"{}\n")
         with pytest.raises(trio.BrokenResourceError):

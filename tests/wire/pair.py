@@ -11,7 +11,7 @@ import trio
 
 from carmy_engine import Engine, open_engine
 from carmy_engine.testing import Stage, compile_scripted
-from carmy_frames.driver import ClientExecutor, Ending, open_client, serve_channel
+from carmy_frames.driver import ClientExecutor, ConnectionEnd, open_client, serve_channel
 
 _BREAK = b"\0broken"
 
@@ -66,7 +66,7 @@ class Served:
         self.engine = engine
         self.stage = stage
         self.peer = peer
-        self.ending: Ending | None = None
+        self.ending: ConnectionEnd | None = None
         self.done = trio.Event()
 
     async def send(self, **frame: Any) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from carmy_frames.protocol import (
     MAX_MESSAGE_BYTES,
-    Answer,
     Call,
     Cancel,
     Describe,
@@ -20,12 +19,13 @@ from carmy_frames.protocol import (
     Help,
     Ping,
     RemoteProtocolError,
-    ServerConnection,
+    ResultFrame,
+    ServerProtocol,
     Tools,
     decode_request,
     encode,
 )
-from carmy_frames.protocol._codec import decode_answer, too_large
+from carmy_frames.protocol._codec import decode_server_frame, too_large
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_unknown_op() -> None:
 def test_too_large(head: bytes, id_: object) -> None:
     """A message over the limit is refused; its id is echoed if the message begins with a plain one."""
     message = head + b" " * MAX_MESSAGE_BYTES
-    connection = ServerConnection()
+    connection = ServerProtocol()
     connection.state = connection.state.OPEN
     with pytest.raises(RemoteProtocolError) as caught:
         connection.receive_message(message)
@@ -169,7 +169,7 @@ def test_one_line() -> None:
     """What goes out contains nothing that any reader takes for a line's end, and means the same."""
     text = "a\u2028b\u2029c\u0085d"
     result = b'{"text":\n"' + text.encode() + b'"}\r'
-    message = encode(Answer(id=1, result=msgspec.Raw(result)))
+    message = encode(ResultFrame(id=1, result=msgspec.Raw(result)))
     assert message.isascii()
     assert len(message.decode().splitlines()) == 1
     assert json.loads(message) == {"id": 1, "ok": True, "result": {"text": text}}
@@ -230,10 +230,10 @@ def test_any_object(message: dict[str, Any]) -> None:
 def test_deep_answers(depth: int) -> None:
     """An output of any depth that a server can write arrives whole: it must not cost the connection and all its calls."""
     output = b"[" * depth + b"]" * depth
-    answer = decode_answer(b'{"id":1,"ok":true,"result":{"data":' + output + b"}}")
-    assert isinstance(answer, Answer)
+    answer = decode_server_frame(b'{"id":1,"ok":true,"result":{"data":' + output + b"}}")
+    assert isinstance(answer, ResultFrame)
     assert bytes(answer.result) == b'{"data":' + output + b"}"
-    event = decode_answer(b'{"id":1,"event":"tool.progress","seq":1,"data":{"partial":' + output + b"}}")
+    event = decode_server_frame(b'{"id":1,"event":"tool.progress","seq":1,"data":{"partial":' + output + b"}}")
     assert isinstance(event, Event)
     assert bytes(event.data) == b'{"partial":' + output + b"}"
 
@@ -241,4 +241,4 @@ def test_deep_answers(depth: int) -> None:
 def test_answers_that_no_parser_survives() -> None:
     """Nesting without end from a server is refused, and does not end the process."""
     with pytest.raises(RemoteProtocolError):
-        decode_answer(b'{"id":1,"ok":true,"result":' + b"[" * 100_000)
+        decode_server_frame(b'{"id":1,"ok":true,"result":' + b"[" * 100_000)

@@ -13,19 +13,19 @@ from carmy_engine import AgentError, Catalog, ExecutionCompleted, ExecutionResul
 from carmy_engine.codec import answer_body
 from carmy_frames.protocol import (
     MAX_MESSAGE_BYTES,
-    Answer,
     Call,
     Cancel,
-    ClientConnection,
+    ClientProtocol,
     ClientState,
+    ErrorFrame,
     Event,
     LineBuffer,
     LocalProtocolError,
     Ping,
     Ready,
-    Refusal,
     RemoteProtocolError,
-    ServerConnection,
+    ResultFrame,
+    ServerProtocol,
     ServerState,
     parse_result,
 )
@@ -33,8 +33,8 @@ from carmy_frames.protocol import (
 CATALOG = Catalog(tools=(), document=b'{"tools":[]}', version="0" * 64)
 
 
-def pair(max_calls: int = 1000) -> tuple[ServerConnection, ClientConnection]:
-    server, client = ServerConnection(max_calls), ClientConnection()
+def pair(max_calls: int = 1000) -> tuple[ServerProtocol, ClientProtocol]:
+    server, client = ServerProtocol(max_calls), ClientProtocol()
     ready = client.receive_message(server.send_ready("shop", CATALOG))
     assert isinstance(ready, Ready)
     assert client.ready is ready
@@ -43,7 +43,7 @@ def pair(max_calls: int = 1000) -> tuple[ServerConnection, ClientConnection]:
 
 def test_ready() -> None:
     """The first frame says who serves what, and what the server puts up with."""
-    frame = json.loads(ServerConnection(7).send_ready("shop", CATALOG))
+    frame = json.loads(ServerProtocol(7).send_ready("shop", CATALOG))
     assert frame == {
         "event": "ready",
         "protocol": "carmy-frames/1",
@@ -63,8 +63,8 @@ def test_call() -> None:
     assert json.loads(bytes(got.arguments or b"")) == {"b": [1, 2]}
     assert list(server.calls) == [call.id]
     result = ExecutionResult(execution_id="exec_1", data_json=b"5", duration_ms=1.5, cacheable=True)
-    answer = client.receive_message(server.send_answer(call.id, answer_body(result, replayed=True, duration=True)))
-    assert isinstance(answer, Answer)
+    answer = client.receive_message(server.send_result(call.id, answer_body(result, replayed=True, duration=True)))
+    assert isinstance(answer, ResultFrame)
     parsed = parse_result(bytes(answer.result))
     assert (parsed.data, parsed.execution_id, parsed.cacheable, parsed.replayed) == (5, "exec_1", True, False)
     assert not server.calls
@@ -86,7 +86,7 @@ def test_stream() -> None:
         server.send_event(2, ExecutionStarted(seq=0, execution_id="e", tool="a"))
     result = ExecutionResult(execution_id="e", data_json=b"1")
     server.send_event(1, ExecutionCompleted(seq=4, execution_id="e", tool="a", result=result))
-    server.send_answer(1, b"{}")
+    server.send_result(1, b"{}")
     with pytest.raises(LocalProtocolError):
         server.send_event(1, ExecutionStarted(seq=0, execution_id="e", tool="a"))
 
@@ -99,7 +99,7 @@ def test_same_id_twice() -> None:
         with pytest.raises(RemoteProtocolError, match="has not been answered") as caught:
             server.receive_message(f'{{"id":"a","op":{op}}}'.encode())
         assert json.loads(caught.value.reply or b"")["id"] == "a"
-    server.send_answer("a", b"{}")
+    server.send_result("a", b"{}")
     server.receive_message(b'{"id":"a","op":"call","tool":"t"}')
 
 
@@ -108,8 +108,8 @@ def test_ids_have_types() -> None:
     server, _ = pair()
     server.receive_message(b'{"id":"1","op":"call","tool":"t"}')
     server.receive_message(b'{"id":1,"op":"call","tool":"t"}')
-    assert server.send_answer("1", b"{}") == b'{"id":"1","ok":true,"result":{}}'
-    assert server.send_answer(1, b"{}") == b'{"id":1,"ok":true,"result":{}}'
+    assert server.send_result("1", b"{}") == b'{"id":"1","ok":true,"result":{}}'
+    assert server.send_result(1, b"{}") == b'{"id":1,"ok":true,"result":{}}'
 
 
 def test_too_many_calls() -> None:
@@ -130,10 +130,10 @@ def test_end() -> None:
     assert server.state is ServerState.ENDING
     with pytest.raises(LocalProtocolError):
         server.receive_message(b'{"id":2,"op":"ping"}')
-    server.send_answer(1, b"{}")
+    server.send_result(1, b"{}")
     assert server.state is ServerState.CLOSED
     with pytest.raises(LocalProtocolError):
-        server.send_answer(1, b"{}")
+        server.send_result(1, b"{}")
 
 
 def test_end_when_idle() -> None:
@@ -148,7 +148,7 @@ def test_client_end() -> None:
     server, client = pair()
     client.send(Ping(id=1))
     client.send(Ping(id=2))
-    client.receive_message(server.send_answer(1, b"{}"))
+    client.receive_message(server.send_result(1, b"{}"))
     assert list(client.receive_end()) == [2]
     assert client.state is ClientState.CLOSED
     with pytest.raises(LocalProtocolError):
@@ -158,7 +158,7 @@ def test_client_end() -> None:
 def test_client_misuse() -> None:
     """The client refuses to send before the server is ready, an id twice, or too large a message."""
     with pytest.raises(LocalProtocolError):
-        ClientConnection().send(Ping(id=1))
+        ClientProtocol().send(Ping(id=1))
     _, client = pair()
     client.send(Ping(id=1))
     with pytest.raises(LocalProtocolError):
@@ -172,13 +172,13 @@ def test_refusal() -> None:
     """A refused request ends with the error; one whose id could not be read is told apart."""
     server, client = pair()
     server.receive_message(client.send(Call(id=1, tool="a")))
-    refusal = client.receive_message(server.send_refusal(1, AgentError.standard("FORBIDDEN", "no").info))
-    assert isinstance(refusal, Refusal)
+    refusal = client.receive_message(server.send_error(1, AgentError.standard("FORBIDDEN", "no").info))
+    assert isinstance(refusal, ErrorFrame)
     assert refusal.error.code == "FORBIDDEN"
     with pytest.raises(RemoteProtocolError) as caught:
         server.receive_message(b"garbage")
     refusal = client.receive_message(caught.value.reply or b"")
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, ErrorFrame)
     assert refusal.id is None
 
 
@@ -209,14 +209,14 @@ def test_bad_server(message: bytes) -> None:
 def test_not_our_protocol(message: bytes) -> None:
     """A first frame that is not ours is refused."""
     with pytest.raises(RemoteProtocolError):
-        ClientConnection().receive_message(message)
+        ClientProtocol().receive_message(message)
 
 
 def test_newer_server() -> None:
     """Fields that the client does not know are ignored."""
     _, client = pair()
     client.send(Ping(id=1))
-    assert client.receive_message(b'{"id":1,"new":true,"ok":true,"result":{}}') == Answer(
+    assert client.receive_message(b'{"id":1,"new":true,"ok":true,"result":{}}') == ResultFrame(
         id=1, result=msgspec.Raw(b"{}")
     )
 

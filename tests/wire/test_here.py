@@ -11,7 +11,7 @@ import trio.testing
 
 from carmy_engine import App, tool
 from carmy_frames.driver import serve_channel
-from carmy_frames.driver._inline_call import run_here
+from carmy_frames.driver._inline_call import run_inline
 from tests.wire.pair import channel_pair
 
 NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
@@ -32,7 +32,7 @@ async def test_a_context_of_its_own(waits: int) -> None:
     task = trio.lowlevel.current_task()
     context = task.context
     for _ in range(2):
-        assert await run_here(call(), copy_context(), lambda: told.append(1)) == (waits > 0)
+        assert await run_inline(call(), copy_context(), lambda: told.append(1)) == (waits > 0)
         await trio.lowlevel.checkpoint()
         assert task.context is context
         assert NAME.get() == "nobody"
@@ -50,7 +50,7 @@ async def test_exceptions_come_out(waits: bool) -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        await run_here(call(), copy_context(), lambda: None)
+        await run_inline(call(), copy_context(), lambda: None)
     await trio.lowlevel.checkpoint()
     assert NAME.get() == "nobody"
 
@@ -70,7 +70,7 @@ async def test_cancelled() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_in_turn, inner, outer)
             with outer:
-                await run_here(call(inner), copy_context(), lambda: reached.append("waits"))
+                await run_inline(call(inner), copy_context(), lambda: reached.append("waits"))
     assert outer.cancelled_caught
     assert reached == ["waits", "behind the inner scope"]
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_net._send_queue import BATCH_BYTES, Outgoing
+from carmy_net._send_queue import BATCH_BYTES, SendQueue
 
 
 class Sink(trio.abc.SendChannel[bytes]):
@@ -54,7 +54,7 @@ class ImmediateSink(Sink):
 @pytest.mark.parametrize(("sink", "taken"), [(Sink(), [b"a", b"b", b"c"]), (BatchSink(), [[b"a", b"b", b"c"]])])
 async def test_order(sink: Sink, taken: list[object]) -> None:
     """Messages are written in order, at once where the channel takes them so; after the last one the writer is done."""
-    out = Outgoing()
+    out = SendQueue()
     for message in (b"a", b"b", b"c"):
         out.put(message)
     out.close()
@@ -64,7 +64,7 @@ async def test_order(sink: Sink, taken: list[object]) -> None:
 
 async def test_a_lone_message_does_not_wait_for_the_writer() -> None:
     """A message that comes alone is sent at once, unless the channel has no room, or others are before it."""
-    out, sink = Outgoing(), ImmediateSink(room=2)
+    out, sink = SendQueue(), ImmediateSink(room=2)
     early = out.put(b"before there is a writer", alone=True)
     assert not early.taken
     async with trio.open_nursery() as nursery:
@@ -91,7 +91,7 @@ async def test_a_lone_message_does_not_wait_for_the_writer() -> None:
 
 async def test_batches_are_bounded() -> None:
     """A batch has at most so many bytes, or one message that is larger."""
-    out = Outgoing()
+    out = SendQueue()
     large = b"x" * BATCH_BYTES
     for message in (large + b"x", b"a", large, b"b"):
         out.put(message)
@@ -103,11 +103,11 @@ async def test_batches_are_bounded() -> None:
 
 async def test_room() -> None:
     """Who finds no room waits, and is served in the order of asking, also behind a large message."""
-    out = Outgoing(limit=10)
+    out = SendQueue(limit=10)
     order: list[str] = []
 
     async def put(name: str, size: int) -> None:
-        await out.wait_room(size)
+        await out.wait_for_room(size)
         out.put(name.encode() * size)
         order.append(name)
 
@@ -126,7 +126,7 @@ async def test_room() -> None:
 
 async def test_discard() -> None:
     """A message can be taken back until the writer has it."""
-    out = Outgoing()
+    out = SendQueue()
     first, second = out.put(b"a"), out.put(b"b")
     assert out.discard(first)
     assert not out.discard(first)
@@ -138,12 +138,12 @@ async def test_discard() -> None:
 @pytest.mark.parametrize("end", ["close", "clear"])
 async def test_end(end: str) -> None:
     """Closing wakes everybody who waits for room; what was queued is still written, unless it was cleared."""
-    out = Outgoing(limit=1)
+    out = SendQueue(limit=1)
     out.put(b"a")
 
     async def wait() -> None:
         with pytest.raises(trio.ClosedResourceError):
-            await out.wait_room(1)
+            await out.wait_for_room(1)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
@@ -158,11 +158,11 @@ async def test_end(end: str) -> None:
 
 async def test_cancelled_while_waiting_for_room() -> None:
     """Who is cancelled while it waits leaves its place to the next."""
-    out = Outgoing(limit=1)
+    out = SendQueue(limit=1)
     out.put(b"a")
     with trio.move_on_after(0):
-        await out.wait_room(1)
+        await out.wait_for_room(1)
     await out.take()
-    await out.wait_room(1)
+    await out.wait_for_room(1)
     out.put(b"b")
     assert await out.take() == [b"b"]

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from carmy_engine import App, BoundEngine, Catalog, Cause
-from carmy_frames.driver import Ending, serve_channel
+from carmy_frames.driver import ConnectionEnd, serve_channel
 from tests.boundary.escapes import ESCAPES, made
 from tests.wire.pair import Served, channel_pair, served
 
@@ -108,7 +108,7 @@ async def test_a_lone_call_holds_nobody_up() -> None:
             await found.send(id=3, op="cancel", target=call)
             assert {(await found.receive())["id"] for _ in range(2)} == {3, call}
         assert await finish(found) == []
-        assert found.ending is Ending.END
+        assert found.ending is ConnectionEnd.END
 
 
 async def test_bad_messages() -> None:
@@ -240,7 +240,7 @@ async def test_end_of_input() -> None:
             await found.call(number, "echo", {"text": str(number)})
         frames = await finish(found)
         assert sorted(frame["id"] for frame in frames) == list(range(20))
-        assert found.ending is Ending.END
+        assert found.ending is ConnectionEnd.END
 
 
 async def test_drain_limit(autojump_clock: trio.testing.MockClock) -> None:
@@ -266,7 +266,7 @@ async def test_lost_connection() -> None:
         await found.peer.send_break()
         with trio.fail_after(5):
             await found.done.wait()
-        assert found.ending is Ending.LOST
+        assert found.ending is ConnectionEnd.LOST
         assert found.engine.audit.newest(1)[0].cause is Cause.DISCONNECT
 
 
@@ -285,7 +285,7 @@ async def test_shutdown() -> None:
         assert (cut["id"], cut["result"]["error"]["code"]) == (1, "SHUTTING_DOWN")
         with trio.fail_after(5):
             await found.done.wait()
-        assert found.ending is Ending.STOPPED
+        assert found.ending is ConnectionEnd.STOPPED
 
 
 async def test_peer_that_reads_nothing_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
@@ -295,7 +295,7 @@ async def test_peer_that_reads_nothing_is_cut_off(autojump_clock: trio.testing.M
         await found.call(1, "read", {"then": "wait", "gate": "g"})
         await found.call(2, "echo", {"text": "a"})
         await found.done.wait()
-        assert found.ending is Ending.LOST
+        assert found.ending is ConnectionEnd.LOST
         assert await found_idle(found)
 
 
@@ -309,7 +309,7 @@ async def test_peer_that_reads_nothing_cannot_hold_a_shutdown(autojump_clock: tr
         await found.engine.shut_down(1)
         await found.done.wait()
         assert trio.current_time() - began < 8
-        assert found.ending in (Ending.LOST, Ending.STOPPED)
+        assert found.ending in (ConnectionEnd.LOST, ConnectionEnd.STOPPED)
 
 
 async def test_cancelled_server(autojump_clock: trio.testing.MockClock) -> None:

@@ -10,7 +10,7 @@ import trio
 
 from carmy_engine import ConfigurationError, Engine, Settings
 from carmy_engine.transport import missing_extra
-from carmy_net import Server, network_problems, open_listeners, url_of
+from carmy_net import Server, listener_url, network_problems, open_listeners
 
 from .api.endpoints import Endpoints
 from .api.mounts import open_mounts
@@ -99,7 +99,7 @@ async def serve_endpoints(
     else:
         server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved, log=log)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
-    line = f"{name} listening on {url_of(listeners[0], 'http', path)}"
+    line = f"{name} listening on {listener_url(listeners[0], 'http', path)}"
     async with contextlib.AsyncExitStack() as keeping:
         if native is not None:
             await keeping.enter_async_context(native.kept())

@@ -1,23 +1,23 @@
-"""Sockets, for servers and clients of every protocol.
+"""Sockets, for servers and clients of header_values protocol.
 
 - `Access`: the rules for ``Host``, ``Origin`` and credentials. `access_problems`, `network_problems`: settings that break them.
-- `Listener`, `open_listeners`, `address_of`, `url_of`, `watch_link`: listening.
+- `Listener`, `open_listeners`, `listener_address`, `listener_url`, `enable_keepalive`: listening.
 - `Server`: accepting connections and draining them.
 - `SendQueue`: messages to a peer that may be slow. `EventReader`: server-sent events, for clients.
 """
 
 from __future__ import annotations
 
-from ._access import Access, Headers, every
-from ._listening import Listener, address_of, network_problems, open_listeners, url_of, watch_link
-from ._send_queue import LOG, MAX_OUTGOING_BYTES, Batches, Immediate, Message, Outgoing
-from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, Served, Server
+from ._access import Access, Headers, header_values
+from ._listening import Listener, enable_keepalive, listener_address, listener_url, network_problems, open_listeners
+from ._send_queue import DEFAULT_LOGGER, MAX_QUEUED_BYTES, Batches, Immediate, QueuedMessage, SendQueue
+from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, ServedConnection, Server
 from ._sse_reader import EventReader, ServerSentEvent
 
 __all__ = [
+    "DEFAULT_LOGGER",
     "FLUSH_SECONDS",
-    "LOG",
-    "MAX_OUTGOING_BYTES",
+    "MAX_QUEUED_BYTES",
     "RESERVED_CONNECTIONS",
     "Access",
     "Batches",
@@ -25,15 +25,15 @@ __all__ = [
     "Headers",
     "Immediate",
     "Listener",
-    "Message",
-    "Outgoing",
-    "Served",
+    "QueuedMessage",
+    "SendQueue",
+    "ServedConnection",
     "Server",
     "ServerSentEvent",
-    "address_of",
-    "every",
+    "enable_keepalive",
+    "header_values",
+    "listener_address",
+    "listener_url",
     "network_problems",
     "open_listeners",
-    "url_of",
-    "watch_link",
 ]

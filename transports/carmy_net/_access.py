@@ -73,7 +73,7 @@ def access_problems(settings: HttpSettings) -> Iterator[ConfigurationError]:
                 yield problem
 
 
-def every(headers: Headers, name: bytes) -> list[bytes]:
+def header_values(headers: Headers, name: bytes) -> list[bytes]:
     """All values of a header, in order."""
     return [value for key, value in headers if key == name]
 
@@ -95,9 +95,9 @@ class Access:
         self._transport = transport
         self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
         self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
-        self.nobody = self._bind(AgentContext(transport=transport))
+        self.anonymous = self._bind(AgentContext(transport=transport))
         """The engine as a caller without an identity, for records of refusals."""
-        self.anyone = self.nobody if engine.authenticator is None else None
+        self.public = self.anonymous if engine.authenticator is None else None
         """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
         self._host_problem = functools.lru_cache(256)(self._find_host_problem)
 
@@ -170,8 +170,8 @@ class Access:
             DeclarationError: The host's authenticator returned something else than a context.
             Fault: It failed, or took too long.
         """
-        if self.anyone is not None:
-            return self.anyone
+        if self.public is not None:
+            return self.public
         authenticator = self._engine.authenticator
         assert authenticator is not None
         context: AgentContext | None = await ask_foreign(
@@ -179,7 +179,7 @@ class Access:
             authenticator,
             Credentials(
                 transport=self._transport,
-                bearer=_bearer(every(headers, b"authorization")),
+                bearer=_bearer(header_values(headers, b"authorization")),
                 headers={name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)},
                 peer=peer,
             ),

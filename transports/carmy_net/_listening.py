@@ -79,7 +79,7 @@ class Listener:
         return trio.SocketStream(trio.socket.from_stdlib_socket(connection))
 
     @property
-    def is_last(self) -> bool:
+    def is_sole_acceptor(self) -> bool:
         """Nobody else accepts who waits there."""
         if self._until is None:
             return not self.is_inherited
@@ -241,7 +241,7 @@ def _unusable(settings: Settings, problem: OSError | None, other: str) -> Config
     return ConfigurationError(f"address = {settings.address!r}: cannot listen there ({reason}); choose {other}")
 
 
-def address_of(listener: Listener) -> str:
+def listener_address(listener: Listener) -> str:
     """``HOST:PORT`` of a listener; of a unix socket ``unix:PATH``."""
     name = listener.socket.getsockname()
     if listener.socket.family == socket.AF_UNIX:
@@ -249,13 +249,13 @@ def address_of(listener: Listener) -> str:
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
-def url_of(listener: Listener, scheme: str, path: str = "") -> str:
+def listener_url(listener: Listener, scheme: str, path: str = "") -> str:
     """Where a listener is reached; of a unix socket as proxies write it, ``http://unix:FILE:PATH``."""
     behind = f":{path}" if path and listener.socket.family == socket.AF_UNIX else path
-    return f"{scheme}://{address_of(listener)}{behind}"
+    return f"{scheme}://{listener_address(listener)}{behind}"
 
 
-def watch_link(sock: trio.socket.SocketType) -> None:
+def enable_keepalive(sock: trio.socket.SocketType) -> None:
     """Let the kernel notice a dead link; options that it does not have are left out."""
     options = [
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import trio
 
-LOG = logging.getLogger("carmy.engine")
+DEFAULT_LOGGER = logging.getLogger("carmy.engine")
 """Used where a transport names no logger of its own."""
 
-MAX_OUTGOING_BYTES = 1024 * 1024
+MAX_QUEUED_BYTES = 1024 * 1024
 """Waiting for the peer to read, on one connection. What comes next waits where it is made; one larger message passes."""
 
 
@@ -43,7 +43,7 @@ class Immediate(Protocol):
         ...
 
 
-class Message:
+class QueuedMessage:
     """One message in the queue.
 
     Attributes:
@@ -58,7 +58,7 @@ class Message:
         self.taken = False
 
 
-class Outgoing:
+class SendQueue:
     """The queue between those who have something to say and the one task that writes.
 
     Args:
@@ -66,15 +66,18 @@ class Outgoing:
         log: The transport's logger.
 
     Attributes:
-        written: Set when `write_sheltered` has ended.
+        written: Set when `write_shielded` has ended.
     """
 
     def __init__(
-        self, limit: int = MAX_OUTGOING_BYTES, *, log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG
+        self,
+        limit: int = MAX_QUEUED_BYTES,
+        *,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger] = DEFAULT_LOGGER,
     ) -> None:
         self._limit = limit
         self._log = log
-        self._queue: deque[Message] = deque()
+        self._queue: deque[QueuedMessage] = deque()
         self._bytes = 0
         self._closed = False
         self._turn = trio.StrictFIFOLock()
@@ -86,7 +89,7 @@ class Outgoing:
         self._is_idle = False
         """The writer waits for something to write."""
 
-    async def wait_room(self, size: int) -> None:
+    async def wait_for_room(self, size: int) -> None:
         """Wait until a message of about this size may be put, in the order of asking.
 
         Nothing is reserved: put before the next checkpoint.
@@ -101,7 +104,7 @@ class Outgoing:
                 self._drained = trio.Event()
                 await self._drained.wait()
 
-    def put(self, data: bytes, *, alone: bool = False) -> Message:
+    def put(self, data: bytes, *, alone: bool = False) -> QueuedMessage:
         """Add a message.
 
         Args:
@@ -114,7 +117,7 @@ class Outgoing:
         """
         if self._closed:
             raise trio.ClosedResourceError
-        message = Message(data)
+        message = QueuedMessage(data)
         if alone and self._is_idle and not self._queue and self._send_at_once is not None and self._send_at_once(data):
             message.taken = True
             return message
@@ -123,7 +126,7 @@ class Outgoing:
         self._filled.set()
         return message
 
-    def discard(self, message: Message) -> bool:
+    def discard(self, message: QueuedMessage) -> bool:
         """Take a message back. False when the writer has it already."""
         if message.taken or message not in self._queue:
             return False
@@ -154,7 +157,7 @@ class Outgoing:
         self._drained.set()
         return taken
 
-    async def write_sheltered(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> bool:
+    async def write_shielded(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> bool:
         """Be the writer like `write_to`, and never be cancelled in the middle of a message but by `flush_within`.
 
         Returns:
@@ -173,7 +176,7 @@ class Outgoing:
         return False
 
     def flush_within(self, seconds: float) -> None:
-        """What `write_sheltered` has not written by then stays unwritten."""
+        """What `write_shielded` has not written by then stays unwritten."""
         self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
 
     async def write_to(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> None:

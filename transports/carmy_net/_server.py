@@ -13,10 +13,8 @@ import trio
 
 from carmy_engine.transport import RateLimitedLogger, contain
 
-from ._listening import Listener, watch_link
-
-LOG = logging.getLogger("carmy.engine")
-"""Used where a transport names no logger of its own."""
+from ._listening import Listener, enable_keepalive
+from ._send_queue import DEFAULT_LOGGER
 
 FLUSH_SECONDS = 2.0
 """For writing what is left once the last execution has ended. A client that does not read cannot hold the process."""
@@ -37,7 +35,7 @@ _FAULTS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.EF
 """Of accepting, that are ours. All others are those of one connection that died in the queue (accept(2))."""
 
 
-class Served(Protocol):
+class ServedConnection(Protocol):
     """One connection, as the server sees it."""
 
     async def run(self) -> None:
@@ -61,17 +59,17 @@ class Server:
 
     def __init__(
         self,
-        connect: Callable[[trio.SocketStream], Served],
+        connect: Callable[[trio.SocketStream], ServedConnection],
         max_connections: int,
-        reserve: Callable[[trio.SocketStream], Served] | None = None,
+        reserve: Callable[[trio.SocketStream], ServedConnection] | None = None,
         *,
-        log: logging.Logger = LOG,
+        log: logging.Logger = DEFAULT_LOGGER,
     ) -> None:
         self._connect = connect
         self._reserve = reserve
         self._max = max_connections
         self._slots = trio.Semaphore(max_connections + (0 if reserve is None else RESERVED_CONNECTIONS))
-        self._connections: set[Served] = set()
+        self._connections: set[ServedConnection] = set()
         self._draining = False
         self._log = RateLimitedLogger(log)
 
@@ -93,7 +91,7 @@ class Server:
                     accepting.cancel_scope.cancel()
                 self._draining = True
                 for listener in listeners:
-                    if listener.is_last:
+                    if listener.is_sole_acceptor:
                         self._accept_waiting(listener, connections)
                     listener.close()
                 for connection in list(self._connections):
@@ -147,7 +145,7 @@ class Server:
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
             with contextlib.suppress(OSError):  # reset already, as reading will find; or no TCP
-                watch_link(stream.socket)
+                enable_keepalive(stream.socket)
             is_full = len(self._connections) >= self._max
             connection = self._reserve(stream) if is_full and self._reserve is not None else self._connect(stream)
             del stream  # a connection may keep something smaller

@@ -5,8 +5,8 @@
 - `open_lines`, `open_child`, `LineChannel`: the same without our frames, for other protocols of one message a line.
 - `claim`: takes standard input and output for the protocol; call it before anything that might print.
 
-Inside: `_descriptors` moves the protocol to descriptors that nobody else knows, `_pump` keeps a full standard error from
-blocking, `_threads` reads and writes without blocking anything but a thread, `_child` owns a child process.
+Inside: `_descriptors` moves the protocol to descriptors that nobody else knows, `_stderr_relay` keeps a full standard error from
+blocking, `_pipe_io` reads and writes without blocking anything but a thread, `_child` owns a child process.
 """
 
 from __future__ import annotations

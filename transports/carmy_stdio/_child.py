@@ -22,7 +22,7 @@ END_SECONDS = 5.0
 TERMINATE_SECONDS = 3.0
 """From a polite signal to a rude one."""
 
-LAST_WORDS_SECONDS = 1.0
+EXIT_REPORT_SECONDS = 1.0
 """For the exit code, and the end of standard error, of a process whose output has ended."""
 
 TAIL_BYTES = 8192
@@ -48,7 +48,7 @@ class Child:
         self._out = process.stdout
         self._err = process.stderr
         self._tail = bytearray()
-        self._said_all = trio.Event()
+        self._stderr_ended = trio.Event()
 
     @property
     def pid(self) -> int:
@@ -62,7 +62,7 @@ class Child:
         except trio.BrokenResourceError:
             data = b""
         if not data:
-            await self._hear_out()
+            await self._wait_for_exit()
         return data
 
     async def send_all(self, data: bytes) -> None:
@@ -74,7 +74,7 @@ class Child:
         try:
             await self._in.send_all(data)
         except trio.BrokenResourceError:
-            await self._hear_out()
+            await self._wait_for_exit()
             raise
 
     def write_at_once(self, data: bytes) -> bool:
@@ -87,12 +87,12 @@ class Child:
         except OSError:
             return False
 
-    async def _hear_out(self) -> None:
-        with trio.move_on_after(LAST_WORDS_SECONDS):
+    async def _wait_for_exit(self) -> None:
+        with trio.move_on_after(EXIT_REPORT_SECONDS):
             await self._process.wait()
-            await self._said_all.wait()
+            await self._stderr_ended.wait()
 
-    def last_words(self) -> str:
+    def describe_exit(self) -> str:
         """How it ended, if it has, and the end of what it said on standard error."""
         code = self._process.returncode
         if code is None:
@@ -104,13 +104,13 @@ class Child:
         tail = self._tail.decode("utf-8", "replace").strip()
         return f"{ended}, whose last words were:\n{tail}\n" if tail else ended
 
-    async def hear(self) -> None:
+    async def drain_stderr(self) -> None:
         """Read its standard error to the end, so that it never has to wait; keep the last of it."""
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self._err.receive_some(_CHUNK):
                 self._tail += data
                 del self._tail[:-TAIL_BYTES]
-        self._said_all.set()
+        self._stderr_ended.set()
 
     async def end(self) -> None:
         """End it and everything in its group. Takes as long as the constants above allow, and cannot be cancelled."""
@@ -150,7 +150,7 @@ async def open_child(
         raise ClosedError(f"{shlex.join(command)} cannot be started: {error.strerror or error}") from error
     child = Child(process, command)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(child.hear)
+        nursery.start_soon(child.drain_stderr)
         try:
             yield child
         finally:

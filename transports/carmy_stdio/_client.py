@@ -54,7 +54,7 @@ async def open_stdio(
         async with open_child(command, env, cwd) as child:
             channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES, child.write_at_once)
             async with open_client(
-                channel, what=child.name, last_words=child.last_words, ready_seconds=ready_seconds, log=log
+                channel, what=child.name, describe_loss=child.describe_exit, ready_seconds=ready_seconds, log=log
             ) as client:
                 yield client
     except BaseExceptionGroup as group:

@@ -18,8 +18,8 @@ from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
 from ._channel import LineChannel
 from ._descriptors import claim
-from ._threads import ThreadWriter, reader_of
-from ._watch import PeerWatch
+from ._peer_watch import PeerWatch
+from ._pipe_io import ThreadWriter, reader_of
 
 log = logging.getLogger("carmy.stdio")
 
@@ -90,7 +90,7 @@ async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]
     """
     descriptors = claim()
     reader = reader_of(descriptors.input)
-    writer = ThreadWriter(descriptors.output, descriptors.turns)
+    writer = ThreadWriter(descriptors.output, descriptors.output_lock)
 
     async def receive_some() -> bytes:
         data = await reader.receive_some()

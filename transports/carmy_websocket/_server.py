@@ -9,9 +9,9 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_st
 
 from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_engine.transport import RateLimitedLogger, as_agent_error, contain, raise_own
-from carmy_frames.driver import Ending, serve_channel
+from carmy_frames.driver import ConnectionEnd, serve_channel
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
-from carmy_net import Access, Server, every, network_problems, open_listeners, url_of
+from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners
 
 from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
@@ -52,7 +52,7 @@ class _WebSocket:
             return Connection(engine, access, stream, limited_log)
 
         server = Server(connect, settings.http.max_connections, log=log)
-        line = f"ws listening on {url_of(listeners[0], 'ws', PATH)}"
+        line = f"ws listening on {listener_url(listeners[0], 'ws', PATH)}"
         await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 
 
@@ -110,7 +110,7 @@ class Connection:
             refusal = error
         except AgentError as error:
             refusal = Refused(error)
-        self._access.nobody.record_refusal(refusal.error, self._peer())
+        self._access.anonymous.record_refusal(refusal.error, self._peer())
         stream = GuardedStream(self._stream, is_client=False)
         with trio.move_on_after(LINGER_SECONDS):
             await stream.write(refusal.answer())
@@ -124,10 +124,10 @@ class Connection:
             Refused: The request is no handshake for this address.
             AgentError: Host, origin, credentials or a shutdown forbid it.
         """
-        hosts = every(head.headers, b"host")
+        hosts = header_values(head.headers, b"host")
         host = hosts[0] if len(hosts) == 1 else None
         self._access.check_host(host)
-        self._access.check_origin(every(head.headers, b"origin"), host)
+        self._access.check_origin(header_values(head.headers, b"origin"), host)
         caller = await self._authenticate(head)
         check_route(head)
         subprotocol = check_upgrade(head)
@@ -223,4 +223,4 @@ class Connection:
             drain_seconds=self._engine.settings.drain_timeout_secs,
             log=self._log,
         )
-        return GOING_AWAY if ending is Ending.STOPPED else None
+        return GOING_AWAY if ending is ConnectionEnd.STOPPED else None

@@ -11,16 +11,15 @@ is the last one. It may be one of `Batches`, and `Immediate`, as well.
 from __future__ import annotations
 
 from ._client import ClientExecutor, open_client
-from ._events import EventBuffer
+from ._event_channel import EventChannel
 from ._requests import call_frame
-from ._server import FLUSH_SECONDS, WRITE_SECONDS, Ending, serve_channel
+from ._server import WRITE_SECONDS, ConnectionEnd, serve_channel
 
 __all__ = [
-    "FLUSH_SECONDS",
     "WRITE_SECONDS",
     "ClientExecutor",
-    "Ending",
-    "EventBuffer",
+    "ConnectionEnd",
+    "EventChannel",
     "call_frame",
     "open_client",
     "serve_channel",

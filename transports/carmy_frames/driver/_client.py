@@ -22,28 +22,27 @@ from carmy_engine import (
     grace,
 )
 from carmy_engine.transport import raise_single
-from carmy_net import LOG, Message, Outgoing
+from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, QueuedMessage, SendQueue
 
 from ..protocol import (
-    Answer,
     Call,
     Cancel,
-    ClientConnection,
+    ClientProtocol,
+    ErrorFrame,
     Event,
     Id,
     Ping,
     Ready,
-    Refusal,
     RemoteProtocolError,
     Request,
+    ResultFrame,
     Tools,
     parse_catalog,
     parse_event,
     parse_result,
 )
-from ._events import EventBuffer
+from ._event_channel import EventChannel
 from ._requests import call_frame
-from ._server import FLUSH_SECONDS
 
 CANCEL_SECONDS = 2.0
 """How long leaving a call waits for the server to have ended it: the server gives a tool a second to clean up."""
@@ -57,23 +56,23 @@ async def open_client(
     channel: trio.abc.Channel[bytes],
     *,
     what: str = "the connection",
-    last_words: Callable[[], str] = str,
+    describe_loss: Callable[[], str] = str,
     ready_seconds: float = READY_SECONDS,
-    log: logging.Logger = LOG,
+    log: logging.Logger = DEFAULT_LOGGER,
 ) -> AsyncIterator[ClientExecutor]:
     """Speak to a server over a channel, for the length of a block. The channel stays open.
 
     Args:
         channel: See `carmy_frames.driver`.
         what: What the connection is, for messages.
-        last_words: Asked when the connection is lost: what is known of the reason, to follow `what`.
+        describe_loss: Asked when the connection is lost: what is known of the reason, to follow `what`.
         ready_seconds: For the server's first frame.
         log: The transport's logger.
 
     Raises:
         ClosedError: The server was not ready in time, or does not speak this protocol.
     """
-    client = ClientExecutor(channel, what, last_words, log)
+    client = ClientExecutor(channel, what, describe_loss, log)
     try:
         async with trio.open_nursery() as background:
             try:
@@ -91,14 +90,14 @@ class _Pending:
 
     __slots__ = ("answer", "answered", "error", "events", "message", "request_id", "tool")
 
-    def __init__(self, tool: str = "", request_id: str | None = None, events: EventBuffer | None = None) -> None:
+    def __init__(self, tool: str = "", request_id: str | None = None, events: EventChannel | None = None) -> None:
         self.tool = tool
         self.request_id = request_id
         self.events = events
         self.answered = trio.Event()
-        self.answer: Answer | Refusal | None = None
+        self.answer: ResultFrame | ErrorFrame | None = None
         self.error: Exception | None = None
-        self.message: Message | None = None
+        self.message: QueuedMessage | None = None
 
 
 class ClientExecutor:
@@ -114,15 +113,15 @@ class ClientExecutor:
         self,
         channel: trio.abc.Channel[bytes],
         what: str,
-        last_words: Callable[[], str] = str,
-        log: logging.Logger = LOG,
+        describe_loss: Callable[[], str] = str,
+        log: logging.Logger = DEFAULT_LOGGER,
     ) -> None:
         self._channel = channel
         self._what = what
-        self._last_words = last_words
-        self._connection = ClientConnection()
+        self._describe_loss = describe_loss
+        self._connection = ClientProtocol()
         self._log = log
-        self._out = Outgoing(log=log)
+        self._out = SendQueue(log=log)
         self._pending: dict[Id, _Pending] = {}
         self._ready = trio.Event()
         # Both end with `aclose`: calls that are left still send their cancel, and hear that the server has ended them.
@@ -163,7 +162,7 @@ class ClientExecutor:
             OutcomeUnknownError: Likewise.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        events = EventBuffer()
+        events = EventChannel()
         pending = _Pending(request.tool, request.request_id, events)
         try:
             call = self._call(request, stream=True)
@@ -186,7 +185,7 @@ class ClientExecutor:
             AgentError: The server refused.
         """
         answer = await self._ask(Tools(id=self._connection.next_id()), _Pending())
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ErrorFrame):
             raise AgentError.of(answer.error)
         return parse_catalog(bytes(answer.result))
 
@@ -217,11 +216,11 @@ class ClientExecutor:
             raise ClosedError(f"the client of {self._what} is being closed; nothing was sent") from None
         self._pending[request.id] = pending
 
-    async def _ask(self, request: Request, pending: _Pending) -> Answer | Refusal:
+    async def _ask(self, request: Request, pending: _Pending) -> ResultFrame | ErrorFrame:
         """Send a request and wait for its answer."""
         if self._lost is None:
             with contextlib.suppress(trio.ClosedResourceError):  # closed meanwhile, which the next line finds
-                await self._out.wait_room(0)
+                await self._out.wait_for_room(0)
         self._send(request, pending)
         try:
             await pending.answered.wait()
@@ -260,8 +259,8 @@ class ClientExecutor:
             raise ClosedError(f"{self._what} was not ready within {seconds:g} s")
 
     async def _write(self) -> None:
-        if not await self._out.write_sheltered(self._channel):
-            self._lose(f"{self._what} was lost{self._last_words()}")
+        if not await self._out.write_shielded(self._channel):
+            self._lose(f"{self._what} was lost{self._describe_loss()}")
 
     async def _read(self) -> None:
         """Give every frame to whom it is for, until there are no more."""
@@ -270,13 +269,13 @@ class ClientExecutor:
                 while True:
                     await self._take(self._connection.receive_message(await self._channel.receive()))
         except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
-            self._lose(f"{self._what} was lost{self._last_words()}")
+            self._lose(f"{self._what} was lost{self._describe_loss()}")
         except (RemoteProtocolError, AgentError) as error:
             self._lose(
                 f"{self._what} sent what is not {'a frame' if self._ready.is_set() else 'its first frame'}: {error}"
             )
 
-    async def _take(self, frame: Ready | Event | Answer | Refusal) -> None:
+    async def _take(self, frame: Ready | Event | ResultFrame | ErrorFrame) -> None:
         if isinstance(frame, Ready):
             self._ready.set()
             return
@@ -292,7 +291,7 @@ class ClientExecutor:
             if event is not None and pending.events is not None:
                 await pending.events.put(event)
             return
-        if pending.events is not None and isinstance(frame, Refusal):
+        if pending.events is not None and isinstance(frame, ErrorFrame):
             await _put_refusal(pending.events, pending.tool, _result(frame))
         elif pending.events is not None:
             await pending.events.put(_completed(pending.tool, _result(frame)))
@@ -330,8 +329,8 @@ class ClientExecutor:
         self._lose(f"the client of {self._what} was closed")
 
 
-def _result(answer: Answer | Refusal) -> ExecutionResult:
-    if isinstance(answer, Refusal):
+def _result(answer: ResultFrame | ErrorFrame) -> ExecutionResult:
+    if isinstance(answer, ErrorFrame):
         return ExecutionResult(execution_id="", error=answer.error)
     return parse_result(bytes(answer.result))
 
@@ -340,7 +339,7 @@ def _completed(tool: str, result: ExecutionResult) -> ExecutionCompleted:
     return ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=tool, result=result)
 
 
-async def _put_refusal(events: EventBuffer, tool: str, result: ExecutionResult) -> None:
+async def _put_refusal(events: EventChannel, tool: str, result: ExecutionResult) -> None:
     """The events of a request that never became an execution."""
     await events.put(ExecutionStarted(seq=0, execution_id="", tool=tool))
     await events.put(_completed(tool, result))

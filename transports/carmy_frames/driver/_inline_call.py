@@ -14,7 +14,7 @@ import trio
 
 
 @types.coroutine
-def run_here(
+def run_inline(
     call: Coroutine[Any, Any, None], context: Context, when_it_waits: Callable[[], None]
 ) -> Generator[Any, Any, bool]:
     """Run a coroutine to its end in this task, as if it had one of its own.

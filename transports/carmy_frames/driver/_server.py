@@ -24,9 +24,10 @@ from carmy_engine import (
 )
 from carmy_engine.codec import answer_body
 from carmy_engine.transport import Fault, as_agent_error, raise_own, unknown_tool
-from carmy_net import LOG, Outgoing
+from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, SendQueue
 
 from ..protocol import (
+    HELP_RESULT,
     Call,
     Cancel,
     Describe,
@@ -35,20 +36,16 @@ from ..protocol import (
     Ping,
     RemoteProtocolError,
     Request,
-    ServerConnection,
+    ServerProtocol,
 )
-from ..protocol._connection import HELP_RESULT
-from ._inline_call import run_here
+from ._inline_call import run_inline
 from ._requests import request_of
-from ._server_call import Running, left
+from ._server_call import ServerCall, cancelled_result
 
 WRITE_SECONDS = 30.0
 """For one message to leave. A peer that takes longer has stopped reading, and is cut off."""
 
-FLUSH_SECONDS = 2.0
-"""For what is left once the last execution has ended at shutdown. A client that does not read cannot hold the process."""
-
-CLOSING_SECONDS = 2.0
+SHUTDOWN_REPLY_SECONDS = 2.0
 """For executions that were cancelled when the drain limit had passed, to end and be answered."""
 
 MAX_SPARE_READERS = 16
@@ -57,7 +54,7 @@ MAX_SPARE_READERS = 16
 _CANCELLED = (b'{"cancelled":false}', b'{"cancelled":true}')
 
 
-class Ending(enum.Enum):
+class ConnectionEnd(enum.Enum):
     """Why the serving of a connection ended."""
 
     END = "end"
@@ -76,8 +73,8 @@ async def serve_channel(
     stopped: trio.Event,
     drain_seconds: float,
     write_seconds: float = WRITE_SECONDS,
-    log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG,
-) -> Ending:
+    log: logging.Logger | logging.LoggerAdapter[logging.Logger] = DEFAULT_LOGGER,
+) -> ConnectionEnd:
     """Serve one connection until it ends. The channel stays open.
 
     When the peer has said its last, the calls that were accepted go on for `drain_seconds`; the rest is cancelled (cause
@@ -118,25 +115,25 @@ class _Server:
         self._stopped = stopped
         self._drain_seconds = drain_seconds
         self._write_seconds = write_seconds
-        self._connection = ServerConnection()
-        self._out = Outgoing(log=log)
-        self._running: dict[Id, Running] = {}
+        self._connection = ServerProtocol()
+        self._out = SendQueue(log=log)
+        self._running: dict[Id, ServerCall] = {}
         self._idle = trio.Event()
         self._ended = trio.Event()
         self._readers = trio.lowlevel.ParkingLot()
         """Those that have run a call meanwhile, and may read on again."""
         self._context = copy_context()
         self._serving = trio.CancelScope()
-        self._ending: Ending | None = None
+        self._ending: ConnectionEnd | None = None
 
-    async def run(self, server: str) -> Ending:
+    async def run(self, server: str) -> ConnectionEnd:
         async with trio.open_nursery() as background:
             background.start_soon(self._write)
             flush = FLUSH_SECONDS
             try:
                 self._out.put(self._connection.send_ready(server, await self._engine.catalog()))
                 await self._serve()
-                if self._ending is Ending.END:
+                if self._ending is ConnectionEnd.END:
                     flush = max(flush, self._drain_seconds)
             except Exception:
                 raise
@@ -151,19 +148,19 @@ class _Server:
         assert self._ending is not None
         return self._ending
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: ConnectionEnd) -> None:
         """Record why it ends; the first reason counts."""
         if self._ending is None:
             self._ending = ending
         self._ended.set()
 
     async def _write(self) -> None:
-        if not await self._out.write_sheltered(self._channel, self._write_seconds):
+        if not await self._out.write_shielded(self._channel, self._write_seconds):
             self._lose()
 
     def _lose(self) -> None:
         """Nobody takes an answer any more, so nothing needs to run."""
-        self._ending = Ending.LOST
+        self._ending = ConnectionEnd.LOST
         self._out.clear()
         self._serving.cancel()
 
@@ -176,15 +173,15 @@ class _Server:
             calls.start_soon(self._watch_stop)
             calls.start_soon(self._read, calls)
             await self._ended.wait()
-            if self._ending is Ending.END:
+            if self._ending is ConnectionEnd.END:
                 await self._finish_calls()
-            elif self._ending is Ending.STOPPED:
+            elif self._ending is ConnectionEnd.STOPPED:
                 await self._wait_idle()  # the writer gives up in time, and those who wait for it with it
             calls.cancel_scope.cancel()
 
     async def _watch_stop(self) -> None:
         await self._stopped.wait()
-        self._end(Ending.STOPPED)
+        self._end(ConnectionEnd.STOPPED)
         self._out.flush_within(FLUSH_SECONDS)
 
     async def _finish_calls(self) -> None:
@@ -194,7 +191,7 @@ class _Server:
             return
         for call in self._running.values():
             call.cancel(Cause.SHUTDOWN)
-        with trio.move_on_after(CLOSING_SECONDS):
+        with trio.move_on_after(SHUTDOWN_REPLY_SECONDS):
             await self._wait_idle()
 
     async def _wait_idle(self) -> None:
@@ -217,7 +214,7 @@ class _Server:
                 message = await self._channel.receive()
             except trio.EndOfChannel:
                 self._connection.receive_end()
-                self._end(Ending.END)
+                self._end(ConnectionEnd.END)
                 return
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._lose()
@@ -230,8 +227,8 @@ class _Server:
                 return  # the writer has given up, and has said why
             if call is None:
                 continue
-            running = self._running[call.id] = Running(self._engine.bind())
-            if await run_here(self._call(call, running), self._context.copy(), read_on):
+            running = self._running[call.id] = ServerCall(self._engine.bind())
+            if await run_inline(self._call(call, running), self._context.copy(), read_on):
                 if len(self._readers) >= MAX_SPARE_READERS:
                     return
                 await self._readers.park()
@@ -244,7 +241,7 @@ class _Server:
             if error.reply is None:
                 raise  # a server's connection always has one
             self._engine.record_refusal(error.error)
-            await self._out.wait_room(len(error.reply))
+            await self._out.wait_for_room(len(error.reply))
             self._put(error.reply)
             return None
         if isinstance(request, Call):
@@ -259,11 +256,11 @@ class _Server:
             answer, _ = as_agent_error(error, "the request", expose=False)
         if isinstance(answer, AgentError):
             self._engine.record_refusal(answer)
-            await self._out.wait_room(0)
-            self._put(self._connection.send_refusal(request.id, answer.info))
+            await self._out.wait_for_room(0)
+            self._put(self._connection.send_error(request.id, answer.info))
         else:
-            await self._out.wait_room(len(answer))
-            self._put(self._connection.send_answer(request.id, answer))
+            await self._out.wait_for_room(len(answer))
+            self._put(self._connection.send_result(request.id, answer))
         return None
 
     def _put(self, message: bytes) -> None:
@@ -291,12 +288,12 @@ class _Server:
         running = self._running.get(request.target)
         return running is not None and running.cancel(Cause.CALLER, gone=request.gone)
 
-    async def _call(self, call: Call, running: Running) -> None:
+    async def _call(self, call: Call, running: ServerCall) -> None:
         """Run one call, and answer it."""
         try:
             body = await self._execute(call, running)
-            await self._out.wait_room(len(body))
-            self._put(self._connection.send_answer(call.id, body))
+            await self._out.wait_for_room(len(body))
+            self._put(self._connection.send_result(call.id, body))
         except trio.ClosedResourceError:
             pass  # there is nobody to tell
         except BaseException as error:  # noqa: BLE001 - the boundary round one call of a connection
@@ -304,27 +301,27 @@ class _Server:
             told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
             if call.id in self._connection.calls:
                 with contextlib.suppress(trio.ClosedResourceError):
-                    self._put(self._connection.send_refusal(call.id, told.info))
+                    self._put(self._connection.send_error(call.id, told.info))
         finally:
             del self._running[call.id]
             self._idle.set()
 
-    async def _execute(self, call: Call, running: Running) -> bytes:
+    async def _execute(self, call: Call, running: ServerCall) -> bytes:
         request = request_of(call)
         result: ExecutionResult | None = None
         with running.block:
             # While the peer does not take what is there already, nothing more is made: outputs are large.
-            await self._out.wait_room(0)
+            await self._out.wait_for_room(0)
             if call.stream:
                 result = await self._stream(call.id, request, running)
             else:
                 result = await running.executor.execute(request)
         running.ends()
         if result is None:
-            result = left(running, call.tool)
+            result = cancelled_result(running, call.tool)
         return answer_body(result, replayed=True, duration=True)
 
-    async def _stream(self, call: Id, request: ExecutionRequest, running: Running) -> ExecutionResult:
+    async def _stream(self, call: Id, request: ExecutionRequest, running: ServerCall) -> ExecutionResult:
         """Send the events. While the client is slow, they merge where they are made."""
         result: ExecutionResult | None = None
         async with running.executor.stream(request) as events:
@@ -332,7 +329,7 @@ class _Server:
                 if isinstance(event, ExecutionCompleted):
                     result = event.result
                     running.ends()
-                await self._out.wait_room(_size_of(event))
+                await self._out.wait_for_room(_size_of(event))
                 self._put(self._connection.send_event(call, event))
         assert result is not None  # the last event always comes
         return result

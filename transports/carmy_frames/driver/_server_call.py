@@ -6,7 +6,7 @@ from carmy_engine import AgentError, BoundEngine, Cause, ExecutionResult
 from carmy_engine.transport import QuickScope, new_execution_id
 
 
-class Running:
+class ServerCall:
     """One call, from its acceptance until its execution has ended.
 
     Attributes:
@@ -50,7 +50,7 @@ class Running:
         self._over = True
 
 
-def left(running: Running, tool: str) -> ExecutionResult:
+def cancelled_result(running: ServerCall, tool: str) -> ExecutionResult:
     """What a call is answered that was left by way of its scope."""
     started = bool(running.execution_id)
     code = "SHUTTING_DOWN" if running.cause is Cause.SHUTDOWN else "CANCELLED"

@@ -8,44 +8,45 @@ peer's raises `RemoteProtocolError`, with the reply that the peer deserves. Line
 
 from __future__ import annotations
 
-from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_answer, decode_request, encode, one_line
-from ._connection import ClientConnection, ServerConnection
+from ._codec import HELP_RESULT, MAX_MESSAGE_BYTES, PROTOCOL, decode_request, decode_server_frame, encode, one_line
 from ._errors import LocalProtocolError, RemoteProtocolError
 from ._frames import (
     NO_ARGUMENTS,
-    Answer,
     Call,
     Cancel,
     Describe,
+    ErrorFrame,
     Event,
     Help,
     Id,
     Limits,
     Ping,
     Ready,
-    Refusal,
     Request,
+    ResultFrame,
     ServerFrame,
     Tools,
 )
 from ._lines import LineBuffer
+from ._protocols import ClientProtocol, ServerProtocol
 from ._result_decoder import parse_catalog, parse_event, parse_result
 from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal, Table
 
 __all__ = [
     "CALL",
     "CLIENT",
+    "HELP_RESULT",
     "MAX_MESSAGE_BYTES",
     "NO_ARGUMENTS",
     "PROTOCOL",
     "SERVER",
-    "Answer",
     "Call",
     "CallState",
     "Cancel",
-    "ClientConnection",
+    "ClientProtocol",
     "ClientState",
     "Describe",
+    "ErrorFrame",
     "Event",
     "Help",
     "Id",
@@ -54,17 +55,17 @@ __all__ = [
     "LocalProtocolError",
     "Ping",
     "Ready",
-    "Refusal",
     "RemoteProtocolError",
     "Request",
-    "ServerConnection",
+    "ResultFrame",
     "ServerFrame",
+    "ServerProtocol",
     "ServerState",
     "Signal",
     "Table",
     "Tools",
-    "decode_answer",
     "decode_request",
+    "decode_server_frame",
     "encode",
     "one_line",
     "parse_catalog",

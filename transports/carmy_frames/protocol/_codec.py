@@ -14,18 +14,18 @@ from carmy_engine.transport import not_known
 
 from ._errors import RemoteProtocolError
 from ._frames import (
-    Answer,
     Call,
     Cancel,
     Describe,
+    ErrorFrame,
     Event,
     Help,
     Id,
     Limits,
     Ping,
     Ready,
-    Refusal,
     Request,
+    ResultFrame,
     ServerFrame,
     Tools,
 )
@@ -51,7 +51,7 @@ _DOES = {
     "ping": "an empty answer",
     "help": "this",
 }
-HELP = msgspec.json.encode(
+HELP_RESULT = msgspec.json.encode(
     {
         "protocol": PROTOCOL,
         "ops": [
@@ -59,7 +59,7 @@ HELP = msgspec.json.encode(
         ],
     }
 )
-"""The result of ``help``."""
+"""The result of ``help``, JSON."""
 
 _requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 _FIELDS = tuple({f'"{name}"'.encode() for frame in _OPS.values() for name in (*frame.__struct_fields__, "op")})
@@ -189,7 +189,7 @@ def _refused(message: bytes, error: AgentError) -> RemoteProtocolError:
 
 
 def _refusal(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
-    return RemoteProtocolError(error, encode(Refusal(id=request_id, error=error.info)))
+    return RemoteProtocolError(error, encode(ErrorFrame(id=request_id, error=error.info)))
 
 
 _ABSENT = msgspec.Raw(b"")
@@ -215,7 +215,7 @@ class _FromServer(msgspec.Struct, kw_only=True):
 _answers = msgspec.json.Decoder(_FromServer)
 
 
-def decode_answer(message: bytes) -> ServerFrame:
+def decode_server_frame(message: bytes) -> ServerFrame:
     """The server's frame in one message.
 
     Raises:
@@ -239,7 +239,7 @@ def decode_answer(message: bytes) -> ServerFrame:
     if frame.id is not None and frame.event is not None and frame.data is not _ABSENT:
         return Event(id=frame.id, event=frame.event, seq=frame.seq, data=frame.data.copy())
     if frame.id is not None and frame.ok is True and frame.result is not _ABSENT:
-        return Answer(id=frame.id, result=frame.result.copy())
+        return ResultFrame(id=frame.id, result=frame.result.copy())
     if frame.ok is False and frame.error is not None:
-        return Refusal(id=frame.id, error=frame.error)
+        return ErrorFrame(id=frame.id, error=frame.error)
     raise RemoteProtocolError(invalid_request(f"not a frame of {PROTOCOL}: neither event nor answer"))

@@ -135,7 +135,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     data: msgspec.Raw
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ResultFrame(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a request that was valid, also when the execution failed.
 
     Attributes:
@@ -149,7 +149,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     result: msgspec.Raw
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorFrame(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a bad request.
 
     Attributes:
@@ -163,4 +163,4 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo
 
 
-ServerFrame: TypeAlias = Ready | Event | Answer | Refusal
+ServerFrame: TypeAlias = Ready | Event | ResultFrame | ErrorFrame

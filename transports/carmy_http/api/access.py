@@ -47,9 +47,9 @@ class Guard:
 
     def __init__(self, engine: Engine) -> None:
         self._access = Access(engine, "http")
-        self.nobody = self._access.nobody
+        self.nobody = self._access.anonymous
         """The engine as a caller without an identity, for records of refusals."""
-        self.anyone = self._access.anyone
+        self.anyone = self._access.public
         """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
 
     def check_host(self, request: RequestHead) -> None:

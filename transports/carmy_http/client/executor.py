@@ -26,7 +26,7 @@ from carmy_engine import (
     grace,
 )
 from carmy_engine.transport import raise_single, split_unix_url
-from carmy_frames.driver import EventBuffer
+from carmy_frames.driver import EventChannel
 from carmy_frames.protocol import parse_catalog, parse_event
 from carmy_net import EventReader
 
@@ -144,7 +144,7 @@ class HttpClient:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
-        events = EventBuffer()
+        events = EventChannel()
         try:
             question = Question.of(request)
         except AgentError as error:
@@ -273,7 +273,7 @@ class HttpClient:
         self._etag = response.headers.get("etag", "")
         return self._catalog
 
-    async def _pump(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+    async def _pump(self, response: httpx2.Response, question: Question, events: EventChannel) -> None:
         """Read the events of a stream, until the last one."""
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         pump = self._pump_events if is_stream else self._pump_answer
@@ -286,13 +286,13 @@ class HttpClient:
         except (OutcomeUnknownError, ClosedError) as error:
             events.fail(error)
 
-    async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+    async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventChannel) -> None:
         """The answer to something that was no valid request, as the last event."""
         body = await read(response)
         result = read_answer(self._name, response.status_code, response.headers, body)
         await _put_refusal(events, question.tool, result)
 
-    async def _pump_events(self, response: httpx2.Response, question: Question, events: EventBuffer) -> None:
+    async def _pump_events(self, response: httpx2.Response, question: Question, events: EventChannel) -> None:
         reader = EventReader(MAX_ANSWER_BYTES)
         seq = 0
         is_complete = False
@@ -316,7 +316,7 @@ class HttpClient:
             raise Lost(Failure.LOST, "the stream ended")
 
 
-async def _put_refusal(events: EventBuffer, tool: str, result: ExecutionResult) -> None:
+async def _put_refusal(events: EventChannel, tool: str, result: ExecutionResult) -> None:
     """The events of a request that never became an execution."""
     await events.put(ExecutionStarted(seq=0, execution_id=result.execution_id, tool=tool))
     await events.put(ExecutionCompleted(seq=1, execution_id=result.execution_id, tool=tool, result=result))

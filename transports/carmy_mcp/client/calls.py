@@ -16,7 +16,7 @@ from carmy_engine import (
 )
 from carmy_engine.codec import decode
 from carmy_engine.transport import invalid_arguments
-from carmy_frames.driver import EventBuffer, call_frame
+from carmy_frames.driver import EventChannel, call_frame
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
 from ..protocol.request_state import EXECUTION_META, ON_RUNNING, REQUEST_ID, TIMEOUT_MS
@@ -57,7 +57,7 @@ class Narrator:
         execution_id: Of the events. The answer may have another one, which its server has given.
     """
 
-    def __init__(self, events: EventBuffer, tool: str, execution_id: str) -> None:
+    def __init__(self, events: EventChannel, tool: str, execution_id: str) -> None:
         self._events = events
         self._tool = tool
         self._id = execution_id

@@ -32,7 +32,7 @@ from carmy_engine import (
     __version__,
 )
 from carmy_engine.transport import flatten_exceptions, new_execution_id, raise_single
-from carmy_frames.driver import EventBuffer
+from carmy_frames.driver import EventChannel
 
 from ..protocol.request_state import REQUEST_ID, TIMEOUT_MS
 from .calls import Narrator, call_params
@@ -200,7 +200,7 @@ class McpClient:
             OutcomeUnknownError: As `execute`; from the channel.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        events = EventBuffer()
+        events = EventChannel()
         try:
             async with trio.open_nursery() as background:
                 background.start_soon(self._narrate, request, events)
@@ -269,7 +269,7 @@ class McpClient:
             raise ClosedError(f"the client of {self._what} was used after its block had ended")
         return self._session
 
-    async def _narrate(self, request: ExecutionRequest, events: EventBuffer) -> None:
+    async def _narrate(self, request: ExecutionRequest, events: EventChannel) -> None:
         try:
             execution_id = new_execution_id()
             narrator = Narrator(events, request.tool, execution_id)

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
-from carmy_net import Message
+from carmy_net import QueuedMessage
 
 Hear: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes one report: progress, total, message. Must not wait."""
@@ -32,7 +32,7 @@ class Call:
     __slots__ = ("__weakref__", "message", "unreadable")
 
     def __init__(self) -> None:
-        self.message: Message | None = None
+        self.message: QueuedMessage | None = None
         self.unreadable = False
 
 

@@ -21,8 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from carmy_engine import grace
-from carmy_frames.driver import FLUSH_SECONDS
-from carmy_net import Outgoing
+from carmy_net import FLUSH_SECONDS, SendQueue
 from carmy_stdio import Child, LineChannel, open_child
 
 from ..protocol.messages import write
@@ -62,7 +61,7 @@ class StdioLink:
         self.streams = Incoming(self._receive, self.listeners), Sent(self._send)
         self._child = child
         self._channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES)
-        self._out = Outgoing(log=log)
+        self._out = SendQueue(log=log)
         self._calls: WeakValueDictionary[str | int, Call] = WeakValueDictionary()
         """Kept by those who wait for the answers; a call that was left never gets one."""
         self._lost: str | None = None
@@ -76,7 +75,7 @@ class StdioLink:
 
     async def write(self) -> None:
         """Write what is queued, until nothing more comes, or the server is given up."""
-        if not await self._out.write_sheltered(self._channel):
+        if not await self._out.write_shielded(self._channel):
             self._out.clear()
 
     async def close(self) -> None:
@@ -94,10 +93,10 @@ class StdioLink:
     async def _send(self, item: SessionMessage) -> None:
         data = write(item.message)
         try:
-            await self._out.wait_room(len(data))
+            await self._out.wait_for_room(len(data))
             message = self._out.put(data)
         except trio.ClosedResourceError:
-            self._lose(f"{self._child.name} was lost{self._child.last_words()}")
+            self._lose(f"{self._child.name} was lost{self._child.describe_exit()}")
             raise anyio.ClosedResourceError from None
         call = CALL.get()
         if call is not None and isinstance(item.message, JSONRPCRequest) and call.message is None:
@@ -109,7 +108,7 @@ class StdioLink:
             try:
                 line = await self._channel.receive()
             except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
-                self._lose(f"{self._child.name} was lost{self._child.last_words()}")
+                self._lose(f"{self._child.name} was lost{self._child.describe_exit()}")
                 break
             if len(line) > MAX_ANSWER_BYTES:
                 self._lose(f"{self._child.name} sent a message of more than {MAX_ANSWER_BYTES} bytes")

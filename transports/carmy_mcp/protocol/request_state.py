@@ -55,7 +55,7 @@ class Exchange:
         is_unanswered: Its client has cancelled it, or ended its session: nothing more is sent for it.
         on_arrival: Called when its handler begins.
         version: Of the protocol, if that has been agreed upon in it.
-        wait_room: Waits while the peer does not take what is there already.
+        wait_for_room: Waits while the peer does not take what is there already.
         wait_report: Waits until the last report is out. The next one has to follow.
     """
 
@@ -70,8 +70,8 @@ class Exchange:
         "outlives",
         "scope",
         "version",
+        "wait_for_room",
         "wait_report",
-        "wait_room",
     )
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
@@ -85,7 +85,7 @@ class Exchange:
         self.is_unanswered = False
         self.on_arrival: Callable[[], object] = bool
         self.version: str | None = None
-        self.wait_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
+        self.wait_for_room: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint_if_cancelled
         self.wait_report: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     def stop(self, cause: Cause) -> None:

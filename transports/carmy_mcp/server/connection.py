@@ -24,8 +24,7 @@ from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSON
 from carmy_engine import AgentError, Cause
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import await_foreign
-from carmy_frames.driver import FLUSH_SECONDS
-from carmy_net import Outgoing
+from carmy_net import FLUSH_SECONDS, SendQueue
 
 from ..protocol.messages import Id, MessageError, error_reply, read, write
 from ..protocol.request_state import Exchange
@@ -83,7 +82,7 @@ class _Connection:
         self._channel = channel
         self._stopped = stopped
         self._write_seconds = write_seconds
-        self._out = Outgoing(log=log)
+        self._out = SendQueue(log=log)
         self._accepted: dict[Id, Exchange] = {}
         self._idle = trio.Event()
         self._reading = trio.CancelScope()
@@ -114,7 +113,7 @@ class _Connection:
         self._out.flush_within(FLUSH_SECONDS)
 
     async def _write(self) -> None:
-        if not await self._out.write_sheltered(self._channel, self._write_seconds):
+        if not await self._out.write_shielded(self._channel, self._write_seconds):
             self._lose()
 
     def _lose(self) -> None:
@@ -176,7 +175,7 @@ class _Connection:
             await self._reply(error_reply(message.id, types.INTERNAL_ERROR, _overloaded(len(self._accepted))))
             return None
         self._accepted[request_id] = exchange
-        exchange.wait_room = self._wait_room
+        exchange.wait_for_room = self._wait_for_room
         exchange.deaf = self._deaf
 
         async def unanswered() -> None:
@@ -186,13 +185,13 @@ class _Connection:
             message, ServerMessageMetadata(request_context=exchange, on_request_unanswered=unanswered)
         )
 
-    async def _wait_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         with contextlib.suppress(trio.ClosedResourceError):  # whoever asks is being cancelled
-            await self._out.wait_room(0)
+            await self._out.wait_for_room(0)
 
     async def _reply(self, data: bytes) -> None:
         with contextlib.suppress(trio.ClosedResourceError):  # there is nobody to tell
-            await self._out.wait_room(len(data))
+            await self._out.wait_for_room(len(data))
             self._out.put(data)
 
     async def send(self, message: JSONRPCMessage) -> None:
@@ -200,7 +199,7 @@ class _Connection:
         try:
             if not self._left:
                 data = write(message)
-                await self._out.wait_room(len(data))
+                await self._out.wait_for_room(len(data))
                 self._out.put(data)
         except trio.ClosedResourceError:
             raise anyio.ClosedResourceError from None

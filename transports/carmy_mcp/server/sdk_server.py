@@ -113,7 +113,7 @@ class _Handlers:
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
         """A page of the tools that the caller may use."""
         catalog = await self._executor_of(context).catalog()
-        await self._exchange_of(context).wait_room()  # lists are large
+        await self._exchange_of(context).wait_for_room()  # lists are large
         try:
             tools, following = page_of(catalog, None if params is None else params.cursor)
         except StaleCursorError:
@@ -178,7 +178,7 @@ async def _run(context: Context, exchange: Exchange, request: ExecutionRequest, 
     assert executor is not None  # its handler has bound one
     result: ExecutionResult | None = None
     with exchange.scope:
-        await exchange.wait_room()  # outputs are large
+        await exchange.wait_for_room()  # outputs are large
         if streamed:
             result = await _stream(context, exchange, executor, request)
         else:

@@ -219,7 +219,7 @@ class Tasks:
             task = find(context, params)
             state = {**task.state(), "resultType": "complete"}
             if state["status"] == "completed":
-                await exchange_of(context).wait_room()  # outcomes are large
+                await exchange_of(context).wait_for_room()  # outcomes are large
                 state["result"] = await task.outcome()
             return state
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import trio
 
-from ._turns import Turns
+from ._output_lock import OutputLock
 
 CHUNK_BYTES = 65536
 """Of one read: what a pipe holds."""
@@ -134,12 +134,12 @@ class ThreadWriter:
 
     Args:
         descriptor: What to write to.
-        turns: With others who write to the same open file.
+        output_lock: With others who write to the same open file.
     """
 
-    def __init__(self, descriptor: int, turns: Turns) -> None:
+    def __init__(self, descriptor: int, output_lock: OutputLock) -> None:
         self._descriptor = descriptor
-        self._turns = turns
+        self._output_lock = output_lock
         self._token = trio.lowlevel.current_trio_token()
         self._jobs: queue.SimpleQueue[tuple[bytes, _Written]] = queue.SimpleQueue()
         self._broken = False
@@ -178,14 +178,14 @@ class ThreadWriter:
             not self._can_try
             or self._broken
             or len(data) >= AT_ONCE_BYTES
-            or not self._turns.lock.acquire(blocking=False)
+            or not self._output_lock.lock.acquire(blocking=False)
         ):
             return False
         try:
             # -1 is where the file is, which a pipe does not know. Without waiting, whoever else shares the open file.
-            line = data if self._turns.at_line_start else b"\n" + data
+            line = data if self._output_lock.at_line_start else b"\n" + data
             count = os.pwritev(self._descriptor, [line], -1, os.RWF_NOWAIT)
-            self._turns.at_line_start = True  # as every message leaves it
+            self._output_lock.at_line_start = True  # as every message leaves it
         except BlockingIOError:
             return False
         except BrokenPipeError:
@@ -196,7 +196,7 @@ class ThreadWriter:
             self._can_try = False
             return False
         finally:
-            self._turns.lock.release()
+            self._output_lock.lock.release()
         assert count == len(line)  # PIPE_BUF
         return True
 
@@ -205,10 +205,10 @@ class ThreadWriter:
             while True:
                 data, written = self._jobs.get()
                 try:
-                    with self._turns.lock:
+                    with self._output_lock.lock:
                         # Somebody's unfinished line; readers ignore the blank one that this may make.
-                        view = memoryview(data if self._turns.at_line_start else b"\n" + data)
-                        self._turns.at_line_start = True  # as every message leaves it
+                        view = memoryview(data if self._output_lock.at_line_start else b"\n" + data)
+                        self._output_lock.at_line_start = True  # as every message leaves it
                         while view:
                             view = view[os.write(self._descriptor, view) :]
                 except OSError:

@@ -9,11 +9,11 @@ import trio
 
 from carmy_engine import ExecutionCompleted, ExecutionEvent, ToolProgress
 
-MAX_PENDING_BYTES = 4 * 1024 * 1024
+MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 """Of partial results that wait for the reader of one stream. Beyond it the connection is not read, for any call."""
 
 
-class EventBuffer(trio.abc.ReceiveChannel[ExecutionEvent]):
+class EventChannel(trio.abc.ReceiveChannel[ExecutionEvent]):
     """The reader's end of a stream. Reports merge into the newest while nobody reads; nothing else is lost.
 
     Positions are given anew when an event is read, so that merging leaves no gaps.
@@ -63,7 +63,7 @@ class EventBuffer(trio.abc.ReceiveChannel[ExecutionEvent]):
     async def put(self, event: ExecutionEvent) -> None:
         """Add an event; wait while the reader is too far behind."""
         size = _size_of(event)
-        while self._bytes and self._bytes + size > MAX_PENDING_BYTES and not self._closed:
+        while self._bytes and self._bytes + size > MAX_BUFFERED_BYTES and not self._closed:
             self._drained = trio.Event()
             await self._drained.wait()
         if self._closed:

@@ -10,19 +10,16 @@ import msgspec
 from carmy_engine import AgentError, Catalog, ErrorInfo, ExecutionEvent
 from carmy_engine.codec import event_body, invalid_request
 
-from ._codec import HELP, MAX_MESSAGE_BYTES, PROTOCOL, decode_answer, decode_request, encode, refused, too_large
+from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_request, decode_server_frame, encode, refused, too_large
 from ._errors import LocalProtocolError, RemoteProtocolError
-from ._frames import Answer, Call, Event, Id, Limits, Ready, Refusal, Request, ServerFrame
+from ._frames import Call, ErrorFrame, Event, Id, Limits, Ready, Request, ResultFrame, ServerFrame
 from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal
 
 DEFAULT_MAX_CALLS = 1000
 """Unanswered calls on one connection; as many as an engine runs by default. Each may hold an answer in memory."""
 
-HELP_RESULT = HELP
-"""The result of ``help``, JSON."""
 
-
-class ServerConnection:
+class ServerProtocol:
     """The server's end.
 
     Args:
@@ -88,15 +85,15 @@ class ServerConnection:
         self._calls[call] = CALL.after(self._state_of(call), Signal.EVENT)
         return encode(Event(id=call, event=event.kind, seq=event.seq, data=msgspec.Raw(event_body(event))))
 
-    def send_answer(self, call: Id, result: bytes) -> bytes:
+    def send_result(self, call: Id, result: bytes) -> bytes:
         """The answer to a call (its id is free from now on) or to any other request; `result` is JSON."""
         self._answered(call)
-        return encode(Answer(id=call, result=msgspec.Raw(result)))
+        return encode(ResultFrame(id=call, result=msgspec.Raw(result)))
 
-    def send_refusal(self, call: Id, error: ErrorInfo) -> bytes:
+    def send_error(self, call: Id, error: ErrorInfo) -> bytes:
         """The answer to a request that turned out not to be one; frees its id."""
         self._answered(call)
-        return encode(Refusal(id=call, error=error))
+        return encode(ErrorFrame(id=call, error=error))
 
     def _state_of(self, call: Id) -> CallState:
         try:
@@ -116,7 +113,7 @@ class ServerConnection:
             self.state = SERVER.after(self.state, Signal.LAST_ANSWER)
 
 
-class ClientConnection:
+class ClientProtocol:
     """The client's end. It gives the ids itself: 1, 2, 3 ...
 
     Attributes:
@@ -169,7 +166,7 @@ class ClientConnection:
         Raises:
             RemoteProtocolError: It is none, or nothing that may come now.
         """
-        frame = decode_answer(message)
+        frame = decode_server_frame(message)
         if isinstance(frame, Ready):
             return self._receive_ready(frame)
         if self.state is not ClientState.OPEN:

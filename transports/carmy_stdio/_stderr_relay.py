@@ -18,9 +18,9 @@ import threading
 import time
 from collections import deque
 
-from ._turns import Turns
+from ._output_lock import OutputLock
 
-MAX_PENDING_BYTES = 4 * 1024 * 1024
+MAX_STDERR_BYTES = 4 * 1024 * 1024
 """Waiting for the reader of standard error. Beyond it, a reader that makes no progress loses what comes next."""
 
 PATIENCE_SECONDS = 0.25
@@ -41,7 +41,7 @@ PIPE_BYTES = 1024 * 1024
 _CHUNK = 65536
 
 
-def pump_stderr(real: int, shared: Turns | None) -> None:
+def relay_stderr(real: int, shared: OutputLock | None) -> None:
     """Let descriptors 1 and 2 lead to `real` by way of a pipe that is always emptied. For the rest of the process's life.
 
     Args:
@@ -51,22 +51,22 @@ def pump_stderr(real: int, shared: Turns | None) -> None:
     source, sink = os.pipe()
     with contextlib.suppress(OSError):  # more than the system allows a user; the default does as well
         fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    pump = _Pump(source, real, shared)
+    relay = StderrRelay(source, real, shared)
     os.dup2(sink, 2)
     os.dup2(sink, 1)
     os.close(sink)
-    pump.start()
-    atexit.register(pump.finish)
-    # A copy of this process has no pump of its own, and this one's locks may be held there for ever.
-    os.register_at_fork(after_in_child=lambda: atexit.unregister(pump.finish))
+    relay.start()
+    atexit.register(relay.finish)
+    # A copy of this process has no relay of its own, and this one's locks may be held there for ever.
+    os.register_at_fork(after_in_child=lambda: atexit.unregister(relay.finish))
 
 
-class _Pump:
-    def __init__(self, source: int, real: int, shared: Turns | None) -> None:
+class StderrRelay:
+    def __init__(self, source: int, real: int, shared: OutputLock | None) -> None:
         self._source = source
         self._real = real
         self._whole_lines = shared is not None
-        self._turns = shared or Turns()
+        self._output_lock = shared or OutputLock()
         self._changed = threading.Condition()
         self._chunks: deque[bytes] = deque()
         self._size = 0
@@ -99,7 +99,7 @@ class _Pump:
                 self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._size < MAX_PENDING_BYTES
+        return self._size < MAX_STDERR_BYTES
 
     def _write(self) -> None:
         while True:
@@ -107,8 +107,8 @@ class _Pump:
                 self._changed.wait_for(lambda: self._chunks)
                 data = self._next()
             try:
-                with self._turns.lock:
-                    self._turns.at_line_start = data.endswith(b"\n")
+                with self._output_lock.lock:
+                    self._output_lock.at_line_start = data.endswith(b"\n")
                     self._write_all(data)
             except OSError:
                 self._broken = True  # nobody reads it any more, and that is no reason to stop
@@ -150,7 +150,7 @@ class _Pump:
         now = time.monotonic()
         end, latest, seen = now + EXIT_SECONDS, now + MAX_EXIT_SECONDS, self._written
         with self._changed:
-            while (self._chunks or self._in_pipe()) and time.monotonic() < min(end, latest):
+            while (self._chunks or self._bytes_in_pipe()) and time.monotonic() < min(end, latest):
                 self._changed.wait(0.01)
                 if self._written != seen:
                     end, seen = time.monotonic() + EXIT_SECONDS, self._written
@@ -163,7 +163,7 @@ class _Pump:
             os.dup2(self._real, 1)
             os.dup2(self._real, 2)
 
-    def _in_pipe(self) -> int:
+    def _bytes_in_pipe(self) -> int:
         count = array.array("i", [0])
         fcntl.ioctl(self._source, termios.FIONREAD, count)
         return count[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 
-class Turns:
-    """One for each open file. The kernel keeps only short writes in one piece, so writers take turns.
+class OutputLock:
+    """One for each open file. The kernel keeps only short writes in one piece, so writers take output_lock.
 
     Attributes:
         lock: Held for everything that has to stay in one piece.
