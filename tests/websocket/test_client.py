@@ -90,7 +90,7 @@ async def test_tokens_that_are_none(token: str) -> None:
 
 
 async def test_token() -> None:
-    """The token says who calls; without a valid one, the server's own refusal is raised."""
+    """The token identifies the caller; without a valid one, the server's own refusal is raised."""
     async with serving(authenticator=BearerTokens({"secret": AgentContext(principal="ana")})) as server:
         async with open_websocket(server.url, token="secret") as client:
             assert (await client.execute(ExecutionRequest(tool="whoami"))).data["principal"] == "ana"
@@ -102,7 +102,7 @@ async def test_token() -> None:
 
 
 async def test_nobody_listens() -> None:
-    """A server that is not there is a ClosedError that says where it was looked for."""
+    """A server that does not run is a ClosedError with its URL."""
     async with serving() as server:
         url = server.url
         server.engine.stop()
@@ -149,7 +149,7 @@ async def test_call_cancel_call(rounds: int) -> None:
 
 
 async def test_closing_cancels_what_runs() -> None:
-    """Leaving the client's block ends its calls on the server; calls in other tasks are told that their outcome is unknown."""
+    """Leaving the client's block ends its calls on the server; calls in other tasks raise OutcomeUnknownError."""
     errors: list[Exception] = []
 
     async def call(run: Callable[[], Awaitable[object]]) -> None:

@@ -87,7 +87,7 @@ async def test_pong_while_calls_run() -> None:
     ],
 )  # fmt: skip
 async def test_close_codes(data: bytes, code: int) -> None:
-    """Whoever breaks the rules is told which, by the close code; its calls are cancelled, and no other connection notices."""
+    """A broken rule ends the connection with the code of the rule and cancels its calls; other connections go on."""
     async with serving() as server, server.upgraded() as other, server.upgraded() as peer:
         await wait_at(server, peer, 1, "g")
         with trio.fail_after(10):
@@ -135,7 +135,7 @@ async def test_a_close_is_answered_once(code: int) -> None:
 
 
 async def test_a_message_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty fragments without end are too large a message as well, and hold up nobody else meanwhile."""
+    """Empty fragments without end are too large a message as well, and delay no other connection."""
     monkeypatch.setattr(_server, "MAX_OVERHEAD", 0.02)
     async with serving() as server, server.upgraded() as other, server.upgraded() as peer:
         with trio.fail_after(20):
@@ -194,7 +194,7 @@ async def test_resets_at_any_moment() -> None:
 
 
 async def test_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A fault in the serving of one connection closes it with 1011, says nothing of it to the peer, and ends no other."""
+    """A fault in the serving of one connection closes it with 1011 and without details, and ends no other."""
     async with serving() as server, server.upgraded() as other:
         async with server.peer() as peer:
             catalog = server.engine._pipeline.registry.catalog
@@ -246,7 +246,7 @@ async def test_drain() -> None:
 
 
 async def test_drain_limit() -> None:
-    """A call that outlives the drain limit is cancelled, and its answer says so, before 1001."""
+    """A call that outlives the drain limit is cancelled, and answered SHUTTING_DOWN before 1001."""
     async with serving() as server, server.upgraded() as peer:
         await wait_at(server, peer, 1, "g")
         async with trio.open_nursery() as nursery:
@@ -257,7 +257,7 @@ async def test_drain_limit() -> None:
 
 
 async def test_a_peer_that_never_reads_cannot_hold_the_process() -> None:
-    """Shutdown ends within its limits although somebody takes none of its answers."""
+    """Shutdown ends within its limits although a peer takes none of its answers."""
     async with serving() as server, server.upgraded() as peer:
         for call in range(20):
             await peer.tell(id=call, op="call", tool="echo", arguments={"text": "x", "times": 1_000_000})
@@ -318,7 +318,7 @@ async def test_large_answers_to_a_slow_reader(calls: int) -> None:
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:
-    """It is served on a socket with a file as well, and says where."""
+    """The server listens on a socket with a file as well, and gives its URL."""
     path = tmp_path / "s"
     with trio.fail_after(5):
         async with serving(settings={"address": f"unix:{path}"}) as server:

@@ -1,4 +1,4 @@
-"""Who gets a WebSocket, and what the others are told."""
+"""The opening handshake: which requests get a WebSocket, and the answers to the others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_upgrade_in_other_words() -> None:
     ],
 )
 async def test_refusals(path: str, method: str, headers: dict[str, str | None], status: int, code: str) -> None:
-    """Whoever gets no WebSocket is told so in HTTP, with the reason in JSON, before any upgrade."""
+    """A refused handshake gets an HTTP answer with the reason in JSON, before any upgrade."""
     async with serving() as server, server.peer() as peer:
         await peer.send(request(path, method, headers))
         with trio.fail_after(5):
@@ -299,7 +299,7 @@ async def test_what_an_authenticator_gets() -> None:
 
 
 async def test_an_authenticator_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception of the host's authenticator is a 500 that says nothing of it, and ends no other connection."""
+    """An exception of the host's authenticator is a 500 without details, and ends no other connection."""
 
     def authenticate(credentials: Credentials) -> AgentContext:
         if credentials.bearer == "crash":
@@ -317,7 +317,7 @@ async def test_an_authenticator_that_fails(caplog: pytest.LogCaptureFixture) -> 
 
 
 async def test_a_handshake_during_shutdown() -> None:
-    """A handshake that shutdown overtakes is told so; a peer that has not asked for anything is just left."""
+    """A handshake during shutdown gets SHUTTING_DOWN; a connection without a complete request is closed."""
     reached, go_on = trio.Event(), trio.Event()
 
     async def authenticate(credentials: Credentials) -> AgentContext:

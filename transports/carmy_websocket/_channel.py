@@ -203,7 +203,7 @@ class MessageChannel(trio.abc.Channel[bytes]):
             nursery.cancel_scope.cancel()
 
     async def _drop_messages(self) -> None:
-        """Take what the library has read, for it handles one message at a time."""
+        """Take messages from the library until it has none: its reader waits until each one is taken."""
         with contextlib.suppress(ConnectionClosed):
             while True:
                 await self._connection.get_message()

@@ -25,14 +25,14 @@ from ._handshake import PATH, SUBPROTOCOL
 log = logging.getLogger("carmy.websocket")
 
 CONNECT_SECONDS = 10.0
-"""For the connection, and again for the handshake on it. A server that is there answers at once."""
+"""Limit for the connection, and again for its handshake. A running server answers at once."""
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of one message from the server. The largest outputs that tools are allowed by default have an eighth of it."""
+"""Limit of one message from the server: eight times the default limit of a tool's output."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to connect.
+    """The address of a server.
 
     Attributes:
         url: As it was given, for messages.
@@ -52,10 +52,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, url: str) -> Target:
-        """Read a URL; a missing path is the one at which our servers listen.
+        """Parse a URL. A missing path means the path of our servers.
 
         Raises:
-            ConfigurationError: It is not a WebSocket URL, or contains credentials.
+            ConfigurationError: The URL is not one of a WebSocket, or contains credentials.
         """
         try:
             parts = urlsplit(url)
@@ -81,11 +81,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator[ClientExecutor]:
     """Connect to a server for the length of a block.
 
-    Calls share the connection and run side by side. Leaving a call's scope cancels it on the server. If the connection is
-    lost, calls that may have run raise `OutcomeUnknownError`, later ones `ClosedError`; open another one to go on.
+    Calls share the connection and run side by side. Leaving a call's scope cancels the call on the server. After the connection
+    is lost, calls that may have run raise `OutcomeUnknownError`, and later calls raise `ClosedError`.
 
     Args:
-        url: ``ws://`` or ``wss://``; without a path, the one at which our servers listen.
+        url: ``ws://`` or ``wss://``. A missing path means the path of our servers.
         token: Sent as ``Authorization: Bearer``.
 
     Raises:
@@ -211,7 +211,7 @@ class _Body(msgspec.Struct):
 
 
 def _refusal(target: Target, group: BaseExceptionGroup[ConnectionRejected]) -> Exception:
-    """What a refused handshake raises: the server's own error, if there is one."""
+    """Return the exception for a refused handshake: the server's own error, if the answer has one."""
     rejected = _first(group)
     assert isinstance(rejected, ConnectionRejected)
     try:

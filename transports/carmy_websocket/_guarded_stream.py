@@ -116,7 +116,7 @@ class GuardedStream(trio.abc.Stream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write one frame, or the handshake; while the stream is corked, keep it.
+        """Write one frame, or the handshake. A corked stream collects it.
 
         Raises:
             trio.BrokenResourceError: The connection is lost, or an earlier write was cut off.
@@ -165,11 +165,11 @@ class GuardedStream(trio.abc.Stream):
         self._unfinished_bytes = 0
 
     def cork(self) -> None:
-        """Keep what the library writes until `uncork`, so that several frames leave in one packet."""
+        """Collect writes of the library until `uncork`, so that several frames leave in one packet."""
         self._corked = []
 
     async def uncork(self) -> None:
-        """Write what was kept.
+        """Write the collected frames.
 
         Raises:
             trio.BrokenResourceError: The connection is lost, or an earlier write was cut off.

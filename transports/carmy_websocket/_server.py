@@ -190,7 +190,7 @@ class Connection:
         except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionClosed):
             pass  # the peer has closed, maybe before it had the answer to its handshake
         except* BaseException as fault:  # noqa: BLE001 - see below
-            # As in `run`; here the peer can still be told.
+            # As in `run`; here the peer can still get a close frame.
             if not (channel is not None and channel.is_behind_close(fault)):
                 contain(fault, self._log, "a WebSocket connection failed")
                 has_failed = True
@@ -205,7 +205,7 @@ class Connection:
         """Answer the handshake through the library.
 
         Raises:
-            trio.TooSlowError: The peer takes no bytes, or the library refuses what `check_upgrade` has passed.
+            trio.TooSlowError: The peer takes no bytes, or the library refuses a request that `check_upgrade` has passed.
         """
         with trio.fail_after(ACCEPT_SECONDS):
             request = await wrap_server_stream(
@@ -214,7 +214,11 @@ class Connection:
             return await request.accept(subprotocol=subprotocol)
 
     async def _serve_channel(self, channel: MessageChannel, caller: BoundEngine) -> int | None:
-        """Serve what the peer asks for; return the code of the close frame, None where the peer has ended."""
+        """Serve the peer's requests.
+
+        Returns:
+            The code of the close frame; None where the peer has ended the connection.
+        """
         ending = await serve_channel(
             caller,
             channel,
