@@ -15,6 +15,7 @@ from carmy_mcp.server.connection import serve_connection
 from carmy_mcp.server.sdk_server import make_server
 from carmy_mcp.server.stdio import _exchange_of
 from carmy_mcp.server.tasks import EXTENSION, Tasks
+from carmy_net import BatchChannel
 from tests.mcp.conftest import HELLO, request
 
 MODERN = "2026-07-28"
@@ -23,7 +24,7 @@ KNOWS_TASKS: dict[str, Any] = {"extensions": {EXTENSION: {}}}
 """The capabilities of a client that does."""
 
 
-class End(trio.abc.Channel[bytes]):
+class End(BatchChannel):
     """One end of a channel of messages."""
 
     def __init__(self, incoming: trio.MemoryReceiveChannel[bytes], outgoing: trio.MemorySendChannel[bytes]) -> None:

@@ -12,11 +12,12 @@ import trio
 from carmy_engine import Engine, open_engine
 from carmy_engine.testing import Stage, compile_scripted
 from carmy_frames.driver import ClientExecutor, ConnectionEnd, open_client, serve_channel
+from carmy_net import BatchChannel
 
 _BREAK = b"\0broken"
 
 
-class MemoryChannel(trio.abc.Channel[bytes]):
+class MemoryChannel(BatchChannel):
     """One end. Holds a few messages, like a pipe; then the sender waits."""
 
     def __init__(self, send: trio.MemorySendChannel[bytes], receive: trio.MemoryReceiveChannel[bytes]) -> None:

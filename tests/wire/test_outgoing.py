@@ -8,10 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from carmy_net import BatchChannel
 from carmy_net._send_queue import BATCH_BYTES, SendQueue
 
 
-class Sink(trio.abc.SendChannel[bytes]):
+class Sink(BatchChannel):
     """Takes messages one by one."""
 
     def __init__(self) -> None:
@@ -20,6 +21,9 @@ class Sink(trio.abc.SendChannel[bytes]):
     async def send(self, value: bytes) -> None:
         await trio.lowlevel.checkpoint()
         self.taken.append(value)
+
+    async def receive(self) -> bytes:
+        raise trio.EndOfChannel
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -39,9 +43,6 @@ class ImmediateSink(Sink):
     def __init__(self, room: int) -> None:
         super().__init__()
         self.room = room
-
-    def has_more(self) -> bool:
-        return False
 
     def send_at_once(self, value: bytes) -> bool:
         if not self.room:

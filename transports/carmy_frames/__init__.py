@@ -1,8 +1,7 @@
-"""What the carriers of ``carmy-frames/1`` share.
+"""The frame protocol ``carmy-frames/1``, shared by its carriers `carmy_stdio` and `carmy_websocket`.
 
-- `carmy_frames.protocol`: what the frames mean. No loop, no sockets, no clocks: bytes in, frames out.
-- `carmy_frames.driver`: what drives it, on trio, over any channel of messages (`trio.abc.Channel[bytes]`).
-- `carmy_net`: listeners, and who may talk to a server on a socket.
+- `carmy_frames.protocol`: the meaning of frames, sans-IO: bytes in, frames out.
+- `carmy_frames.driver`: servers and clients of the protocol on trio, over any `carmy_net.BatchChannel`.
 
-A carrier (`carmy_stdio` and `carmy_websocket` are two) brings the channel and nothing else.
+A carrier brings the channel and nothing else.
 """

@@ -1,4 +1,4 @@
-"""Who may talk to us at all: ``Host``, ``Origin`` and the credentials, in this order."""
+"""Access rules: checks of ``Host``, ``Origin`` and credentials, in this order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from carmy_engine.abc import Credentials
 from carmy_engine.transport import ask_foreign
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
-"""In the order of their arrival; names in lower case."""
+"""Headers in the order of their arrival; names in lower case."""
 
 AUTHENTICATION_SECONDS = 10.0
-"""For an asynchronous authenticator. Callers wait for it before anything else happens, so it must not hang."""
+"""Limit for an asynchronous authenticator: a request waits for it before any other step."""
 
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~\[\]:-]+\Z")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]/@?#]+)(?::([0-9]{1,5}))?\Z")
@@ -27,7 +27,7 @@ def _forbidden(message: str, action: str) -> AgentError:
 
 
 def _split_host(value: str) -> tuple[str, str | None] | None:
-    """Name and port of a ``Host`` value, lower case, without a trailing dot and brackets; None for nonsense."""
+    """Name and port of a ``Host`` value, in lower case, without brackets and trailing dot; None if it is malformed."""
     match = _HOST.match(value.strip().lower())
     return None if match is None else (match[1].strip("[]").removesuffix("."), match[2])
 
@@ -60,7 +60,7 @@ def _checked_origin(listed: str) -> bytes:
 
 
 def access_problems(settings: HttpSettings) -> Iterator[ConfigurationError]:
-    """Every listed host and origin that could never match a request."""
+    """Errors for listed hosts and origins that no request can match."""
     checks: list[tuple[Sequence[str], Callable[[str], object]]] = [
         (settings.allowed_hosts, _checked_host),
         (settings.allowed_origins, _checked_origin),
@@ -79,14 +79,14 @@ def header_values(headers: Headers, name: bytes) -> list[bytes]:
 
 
 class Access:
-    """The checks before anything else, with the settings they follow.
+    """The access rules of one engine and transport.
 
     Args:
-        engine: What its callers want to reach.
+        engine: The engine that callers reach.
         transport: The name of the transport, for credentials and records.
 
     Raises:
-        ConfigurationError: A listed host or origin could never match.
+        ConfigurationError: A listed host or origin matches no request.
     """
 
     def __init__(self, engine: Engine, transport: str) -> None:
@@ -96,9 +96,9 @@ class Access:
         self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
         self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
         self.anonymous = self._bind(AgentContext(transport=transport))
-        """The engine as a caller without an identity, for records of refusals."""
+        """The engine bound to a caller without identity; it records refusals."""
         self.public = self.anonymous if engine.authenticator is None else None
-        """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
+        """The engine for every caller if no authenticator is set; None otherwise."""
         self._host_problem = functools.lru_cache(256)(self._find_host_problem)
 
     def _bind(self, context: AgentContext) -> BoundEngine:
@@ -106,14 +106,14 @@ class Access:
 
     @property
     def lists_origins(self) -> bool:
-        """Whether any browser page may call."""
+        """True if the setting ``allowed_origins`` lists any browser page."""
         return bool(self._origins)
 
     def check_host(self, *values: bytes | None) -> None:
-        """Refuse names that are neither loopback nor listed, so that no web page can reach us by rebinding a name.
+        """Refuse names that are neither loopback nor listed: a defence against DNS rebinding.
 
         Args:
-            values: What the request says of its host, each of which has to pass; None where a header is missing.
+            values: The host names of the request; each has to pass. None stands for a missing header.
 
         Raises:
             AgentError: ``FORBIDDEN``, naming the setting.
@@ -137,14 +137,14 @@ class Access:
         return "the host name of the request is not loopback and not listed in allowed_hosts"
 
     def check_origin(self, values: Sequence[bytes], host: bytes | None) -> bytes | None:
-        """Refuse browsers on pages that are neither listed nor this server's own. No origin at all is no browser, and fine.
+        """Refuse browser pages that are neither listed nor served from this address. A request without ``Origin`` passes.
 
         Args:
             values: All headers ``Origin``.
-            host: The header ``Host``, which has been checked: the address under which the browser has this server.
+            host: The header ``Host``, already checked: the address that the browser used.
 
         Returns:
-            The allowed origin, None when there is none.
+            The allowed origin; None if the request has none.
 
         Raises:
             AgentError: ``FORBIDDEN``, naming the setting.
@@ -159,16 +159,16 @@ class Access:
         return values[0]
 
     async def authenticate(self, headers: Headers, peer: str | None) -> BoundEngine:
-        """The engine as this caller may use it.
+        """Return the engine bound to the caller.
 
         Args:
-            headers: What came with the request.
+            headers: The request's headers.
             peer: The caller's address.
 
         Raises:
             AgentError: ``UNAUTHENTICATED``.
-            DeclarationError: The host's authenticator returned something else than a context.
-            Fault: It failed, or took too long.
+            DeclarationError: The authenticator returned neither a context nor None.
+            Fault: The authenticator failed, or exceeded `AUTHENTICATION_SECONDS`.
         """
         if self.public is not None:
             return self.public
@@ -194,13 +194,13 @@ class Access:
 
 
 def _is_own(origin: bytes, host: bytes | None) -> bool:
-    """Whether a page comes from the address that its request goes to (RFC 6454, section 4). There is no TLS here."""
+    """True if a page and its request have the same origin (RFC 6454, section 4). This server has no TLS."""
     return host is not None and origin.lower() == b"http://" + host.strip().lower()
 
 
 def _bearer(values: Sequence[bytes]) -> str | None:
     if len(values) != 1:
-        # Two different credentials could be read in two ways; nobody sends them by mistake.
+        # Two credentials are ambiguous, and no honest client sends two.
         return None
     scheme, _, token = values[0].decode("latin-1").partition(" ")
     return token.strip(" ") or None if scheme.lower() == "bearer" else None

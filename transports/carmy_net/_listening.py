@@ -1,4 +1,4 @@
-"""Listening: the address of the settings, bound, and links that the kernel watches."""
+"""Listening sockets: bind the address of the settings, and enable TCP keep-alive."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ._access import access_problems
 from ._unix import SocketFile, bind_unix, check_directory
 
 DEAD_LINK_SECONDS = 20
-"""Without a sign of life from the client's machine. Where a link fails without a word (a sleeping laptop, a lost mapping in
-a router), the kernel would go on buffering heartbeats for a quarter of an hour, and a silent call would wait for ever."""
+"""Limit without an acknowledgement from the client's machine. Without it, a link that fails silently (a sleeping laptop, a lost
+mapping in a router) would buffer heartbeats for a quarter of an hour, and a silent call would wait for ever."""
 
 PROBE_SECONDS = 15
-"""Silence after which the client's machine is asked for a sign of life."""
+"""Silence before the first keep-alive probe."""
 
 BACKLOG = 1024
-"""Connections that the kernel holds until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 
 
 class Listener:
-    """A socket that listens.
+    """A listening socket.
 
     Args:
-        sock: It; closed by `close`.
-        file: Its file, if it is a unix socket's and ours to remove.
+        sock: The socket; `close` closes it.
+        file: The file of a unix socket that this process created.
         is_inherited: See below.
         until: See `InheritedAddress`.
 
     Attributes:
-        socket: For what only sockets know.
-        is_inherited: Whoever started this process has made it.
+        socket: The socket as trio wraps it.
+        is_inherited: True if the parent process created the socket.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Listener:
         self._file = file
 
     async def accept(self) -> trio.SocketStream:
-        """The next connection.
+        """Wait for the next connection.
 
         Raises:
-            OSError: The connection, or accepting as such, failed.
+            OSError: The connection failed, or accepting did.
         """
         return await self._listener.accept()
 
     def accept_now(self) -> trio.SocketStream | None:
-        """The next connection, None when there is none yet.
+        """Return the next connection; None if none is queued.
 
         Raises:
             OSError: See `accept`.
@@ -80,7 +80,7 @@ class Listener:
 
     @property
     def is_sole_acceptor(self) -> bool:
-        """Nobody else accepts who waits there."""
+        """True if no other process accepts connections queued on this socket."""
         if self._until is None:
             return not self.is_inherited
         poll = select.poll()
@@ -88,11 +88,11 @@ class Listener:
         return bool(poll.poll(0))
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """The socket's descriptor."""
         return self.socket.fileno()
 
     def close(self) -> None:
-        """Listen no more. Its file is removed first, so that nobody finds one without a server."""
+        """Stop listening. The file of a unix socket is removed first, so that no client finds one without a server."""
         if self._file is not None:
             self._file.remove()
         self.socket.close()
@@ -102,11 +102,11 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Lis
     """Listen at the address of the settings.
 
     Args:
-        settings: ``address``, ``reuse_port`` and ``allow_anonymous`` count.
-        authenticated: Whether callers have to show credentials.
+        settings: Their ``address``, ``reuse_port`` and ``allow_anonymous``.
+        authenticated: An authenticator is set.
 
     Raises:
-        ConfigurationError: The address is malformed, cannot be had, or is open to others without authentication.
+        ConfigurationError: The address is malformed, cannot be bound, or is open to other machines without authentication.
     """
     is_protected = authenticated or settings.allow_anonymous
     match parse_address(settings.address):
@@ -123,13 +123,13 @@ async def open_listeners(settings: Settings, *, authenticated: bool) -> list[Lis
 
 
 async def network_problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
-    """The reasons why `Access` and `open_listeners` would refuse the settings, as far as they show without listening.
+    """Errors that `Access` and `open_listeners` would raise for the settings, found without listening.
 
-    Whether the port is free, and what inherited descriptors are, is left to `open_listeners`.
+    Ports in use and unusable inherited descriptors show only in `open_listeners`.
 
     Args:
-        settings: Hosts, origins, ``address`` and ``allow_anonymous`` count.
-        authenticated: Whether callers have to show credentials.
+        settings: Their hosts, origins, ``address`` and ``allow_anonymous``.
+        authenticated: An authenticator is set.
     """
     problems = [*access_problems(settings.http)]
     try:
@@ -150,7 +150,7 @@ async def network_problems(settings: Settings, *, authenticated: bool) -> list[C
 async def _resolve(
     settings: Settings, host: str, port: int, *, is_protected: bool
 ) -> Sequence[tuple[socket.AddressFamily, tuple[Any, ...]]]:
-    """Family and socket address of everything that the host stands for."""
+    """Resolve a host to address families and socket addresses."""
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -159,7 +159,7 @@ async def _resolve(
         raise ConfigurationError(f"address = {settings.address!r}: the host is not known (not a host name)") from error
     addresses = list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found))
     if port == 0:
-        del addresses[1:]  # each would get a port of its own
+        del addresses[1:]  # each address would get a different port
     if not is_protected:
         _check_local(settings, addresses)
     return addresses
@@ -178,7 +178,7 @@ async def _bind(settings: Settings, host: str, port: int, *, is_protected: bool)
                 break
     else:
         if listeners:
-            return listeners  # a family that the machine does not have is no reason to refuse
+            return listeners  # a machine without IPv6 is no reason to refuse
     for listener in listeners:
         listener.close()
     raise _unusable(settings, problem, "another host or port") from problem
@@ -201,7 +201,7 @@ def _listen(family: int, sockaddr: tuple[Any, ...], *, reuse_port: bool) -> List
 
 
 def _inherit(settings: Settings, number: int, until: int | None, *, is_protected: bool) -> Listener:
-    """The socket with this descriptor, which is ours from now on."""
+    """Take ownership of the socket with this descriptor."""
     try:
         sock = socket.socket(fileno=number)
     except OSError as error:
@@ -217,7 +217,7 @@ def _inherit(settings: Settings, number: int, until: int | None, *, is_protected
             )
         if not is_protected:
             _check_local(settings, [(sock.family, sock.getsockname())])
-        os.set_inheritable(number, False)  # what tools start has no business with it
+        os.set_inheritable(number, False)  # the child processes of tools must not share it
         return Listener(sock, is_inherited=True, until=until)
     except BaseException:
         sock.close()
@@ -225,14 +225,14 @@ def _inherit(settings: Settings, number: int, until: int | None, *, is_protected
 
 
 def _check_local(settings: Settings, addresses: Iterable[tuple[int, Any]]) -> None:
-    """Refuse what other machines can reach. The file of a unix socket says who may use it."""
+    """Refuse addresses that other machines can reach. The mode of a unix socket's file restricts its users."""
     for family, sockaddr in addresses:
         if family == socket.AF_UNIX:
             continue
         if not ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback:
             raise ConfigurationError(
-                f"address = {settings.address!r} can be reached from other machines, and anybody could call the"
-                " tools: set an authenticator, or allow_anonymous = true if that is what you want"
+                f"address = {settings.address!r} can be reached from other machines, without credentials:"
+                " set an authenticator, or allow_anonymous = true"
             )
 
 
@@ -242,7 +242,7 @@ def _unusable(settings: Settings, problem: OSError | None, other: str) -> Config
 
 
 def listener_address(listener: Listener) -> str:
-    """``HOST:PORT`` of a listener; of a unix socket ``unix:PATH``."""
+    """Return ``HOST:PORT`` of a listener; ``unix:PATH`` for a unix socket."""
     name = listener.socket.getsockname()
     if listener.socket.family == socket.AF_UNIX:
         return f"unix:{os.fsdecode(name)}"
@@ -250,13 +250,13 @@ def listener_address(listener: Listener) -> str:
 
 
 def listener_url(listener: Listener, scheme: str, path: str = "") -> str:
-    """Where a listener is reached; of a unix socket as proxies write it, ``http://unix:FILE:PATH``."""
+    """Return the URL of a listener; for a unix socket as proxies write it, ``http://unix:FILE:PATH``."""
     behind = f":{path}" if path and listener.socket.family == socket.AF_UNIX else path
     return f"{scheme}://{listener_address(listener)}{behind}"
 
 
 def enable_keepalive(sock: trio.socket.SocketType) -> None:
-    """Let the kernel notice a dead link; options that it does not have are left out."""
+    """Enable TCP keep-alive, so that the kernel detects a dead link. Options that the platform lacks are skipped."""
     options = [
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", PROBE_SECONDS),

@@ -1,46 +1,26 @@
-"""Messages on their way to a peer that may be slow: bounded by their bytes, written one after the other."""
+"""A send queue: messages for a peer that may read slowly, bounded in bytes and written by one task."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Protocol
 
 import trio
 
+from ._channel import BatchChannel
+
 DEFAULT_LOGGER = logging.getLogger("carmy.engine")
-"""Used where a transport names no logger of its own."""
+"""The logger of a transport that passes none."""
 
 MAX_QUEUED_BYTES = 1024 * 1024
-"""Waiting for the peer to read, on one connection. What comes next waits where it is made; one larger message passes."""
-
+"""Limit of one connection's queue: enough to keep a fast reader busy. A single larger message passes if the queue is empty."""
 
 BATCH_BYTES = 65536
-"""Taken at once by the writer: what a pipe holds."""
-
-
-class Batches(Protocol):
-    """A channel that sends several messages for less than each of them alone would cost."""
-
-    async def send_batch(self, values: Sequence[bytes]) -> None:
-        """Send them all, in order; as `trio.abc.SendChannel.send` otherwise."""
-        ...
-
-
-class Immediate(Protocol):
-    """A channel that knows what can be done without waiting."""
-
-    def has_more(self) -> bool:
-        """Whether a message has been received that nobody has taken yet."""
-        ...
-
-    def send_at_once(self, value: bytes) -> bool:
-        """Send all of it now. False when that cannot be done, for whatever reason; then nothing was sent."""
-        ...
+"""Limit of one batch: the capacity of a pipe."""
 
 
 class QueuedMessage:
@@ -48,7 +28,7 @@ class QueuedMessage:
 
     Attributes:
         data: Its bytes.
-        taken: It has been sent, or the writer has it: the peer may get it.
+        taken: True once the writer has it: the peer may receive it.
     """
 
     __slots__ = ("data", "taken")
@@ -59,7 +39,7 @@ class QueuedMessage:
 
 
 class SendQueue:
-    """The queue between those who have something to say and the one task that writes.
+    """A queue between the tasks that produce messages and the one task that writes them.
 
     Args:
         limit: Bytes that may wait.
@@ -83,19 +63,19 @@ class SendQueue:
         self._turn = trio.StrictFIFOLock()
         self._filled = trio.Event()
         self._drained = trio.Event()
-        self._send_at_once: Callable[[bytes], bool] | None = None
+        self._channel: BatchChannel | None = None
         self._writing = trio.CancelScope(shield=True)
         self.written = trio.Event()
         self._is_idle = False
-        """The writer waits for something to write."""
+        """The writer waits for a message."""
 
     async def wait_for_room(self, size: int) -> None:
-        """Wait until a message of about this size may be put, in the order of asking.
+        """Wait until a message of about `size` bytes fits. Waiting tasks are served first in, first out.
 
-        Nothing is reserved: put before the next checkpoint.
+        Nothing is reserved: call `put` before the next checkpoint.
 
         Raises:
-            trio.ClosedResourceError: Nothing can be put any more.
+            trio.ClosedResourceError: The queue is closed.
         """
         if not self._turn.locked() and self._has_room(size):
             return
@@ -109,16 +89,22 @@ class SendQueue:
 
         Args:
             data: Its bytes.
-            alone: No other is about to follow, with which it could leave. Then it does not wait for the writer's turn,
-                where the channel is `Immediate`.
+            alone: No other message is about to follow, so batching gains nothing. An idle writer is then bypassed
+                with `BatchChannel.send_at_once`.
 
         Raises:
-            trio.ClosedResourceError: Nothing can be put any more.
+            trio.ClosedResourceError: The queue is closed.
         """
         if self._closed:
             raise trio.ClosedResourceError
         message = QueuedMessage(data)
-        if alone and self._is_idle and not self._queue and self._send_at_once is not None and self._send_at_once(data):
+        if (
+            alone
+            and self._is_idle
+            and not self._queue
+            and self._channel is not None
+            and self._channel.send_at_once(data)
+        ):
             message.taken = True
             return message
         self._queue.append(message)
@@ -127,7 +113,7 @@ class SendQueue:
         return message
 
     def discard(self, message: QueuedMessage) -> bool:
-        """Take a message back. False when the writer has it already."""
+        """Remove a message. False if the writer already has it."""
         if message.taken or message not in self._queue:
             return False
         self._queue.remove(message)
@@ -136,7 +122,7 @@ class SendQueue:
         return True
 
     async def take(self) -> list[bytes]:
-        """For the writer: the next messages, in order; none when there will be none. They no longer count as waiting."""
+        """Wait for the next batch and remove it from the queue. Empty once the queue is closed and drained."""
         while not self._queue:
             if self._closed:
                 return []
@@ -157,11 +143,11 @@ class SendQueue:
         self._drained.set()
         return taken
 
-    async def write_shielded(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> bool:
-        """Be the writer like `write_to`, and never be cancelled in the middle of a message but by `flush_within`.
+    async def write_shielded(self, channel: BatchChannel, seconds: float = math.inf) -> bool:
+        """Run `write_to` in a shield that only `flush_within` ends, so that no cancel cuts a message.
 
         Returns:
-            Whether all has left. If not, the peer has gone, or took nothing for too long.
+            True if every message was written. False if the peer has gone, or took nothing within the limit.
         """
         try:
             with self._writing:
@@ -170,49 +156,43 @@ class SendQueue:
         except trio.TooSlowError:
             self._log.warning("a client took no message for %g s and is cut off", seconds)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # it has gone, which is its right
+            pass  # a peer may leave at any time
         finally:
             self.written.set()
         return False
 
     def flush_within(self, seconds: float) -> None:
-        """What `write_shielded` has not written by then stays unwritten."""
+        """End `write_shielded` after at most `seconds`; messages that are left then stay unwritten."""
         self._writing.deadline = min(self._writing.deadline, trio.current_time() + seconds)
 
-    async def write_to(self, channel: trio.abc.SendChannel[bytes], seconds: float = math.inf) -> None:
-        """Be the writer, until there is nothing left to write.
+    async def write_to(self, channel: BatchChannel, seconds: float = math.inf) -> None:
+        """Write batches until the queue is closed and drained.
 
         Args:
-            channel: Where to. What it can do as one of `Batches`, or as `Immediate`, is used.
-            seconds: For each message, or batch.
+            channel: Where to.
+            seconds: Limit for one batch.
 
         Raises:
             trio.TooSlowError: The limit has passed.
             trio.BrokenResourceError: The peer has gone.
         """
-        send_batch: Callable[[Sequence[bytes]], Awaitable[None]] | None = getattr(channel, "send_batch", None)
-        self._send_at_once = getattr(channel, "send_at_once", None)
+        self._channel = channel
         # A scope costs as much as writing a short message.
         limit: Callable[[], AbstractContextManager[object]] = (
             nullcontext if math.isinf(seconds) else partial(trio.fail_after, seconds)
         )
         while messages := await self.take():
-            if send_batch is not None:
-                with limit():
-                    await send_batch(messages)
-            else:
-                for message in messages:
-                    with limit():
-                        await channel.send(message)
+            with limit():
+                await channel.send_batch(messages)
 
     def close(self) -> None:
-        """Nothing can be put any more; what waits is still written."""
+        """Refuse further messages. The writer still writes the ones that wait."""
         self._closed = True
         self._filled.set()
         self._drained.set()
 
     def clear(self) -> None:
-        """Close, and drop what waits: nobody will write it."""
+        """Close the queue and drop the messages that wait."""
         self._queue.clear()
         self._bytes = 0
         self.close()

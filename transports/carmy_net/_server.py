@@ -1,4 +1,4 @@
-"""Accepting and draining: what surrounds the connections, whatever is spoken on them."""
+"""The accept loop: accepts connections of any protocol, limits their number and drains them."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from ._listening import Listener, enable_keepalive
 from ._send_queue import DEFAULT_LOGGER
 
 FLUSH_SECONDS = 2.0
-"""For writing what is left once the last execution has ended. A client that does not read cannot hold the process."""
+"""Limit for writing the last answers at shutdown. A client that does not read cannot hold the process."""
 
 ACCEPT_PAUSE_SECONDS = 0.1
-"""After running out of descriptors or memory: until some connection ends, trying again at once would only spin."""
+"""Pause after running out of descriptors or memory, so that the loop does not spin until a connection ends."""
 
 MAX_ACCEPTED_AT_ONCE = 16
-"""Connections that are accepted before other tasks have their turn. One at a time, a busy server would keep the last of a hundred
-newcomers waiting for a hundred of its rounds."""
+"""Connections that are accepted before other tasks run. At one per round, the last of a hundred new connections would wait for a
+hundred rounds of a busy server."""
 
 RESERVED_CONNECTIONS = 8
-"""Beyond the limit, where the front end can tell questions about health from the rest. Each is over at once."""
+"""Connections beyond the limit, for front ends that serve health checks on them. Each of these ends at once."""
 
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 _FAULTS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.EFAULT}
-"""Of accepting, that are ours. All others are those of one connection that died in the queue (accept(2))."""
+"""Errors of the listening socket itself. All others concern one connection that died in the queue (accept(2))."""
 
 
 class ServedConnection(Protocol):
-    """One connection, as the server sees it."""
+    """One accepted connection."""
 
     async def run(self) -> None:
-        """Serve it to its end, and close the stream. What it raises ends this connection only, and is logged."""
+        """Serve the connection to its end, and close its stream. An exception is logged and ends this connection only."""
         ...
 
     def drain(self) -> None:
-        """The server is going away: end soon, but answer what runs."""
+        """Shutdown has begun: end soon, but answer the calls that run."""
         ...
 
 
 class Server:
-    """Accepts connections up to a limit and sees them to their end.
+    """Accepts connections up to a limit, serves each in a task, and drains them at shutdown.
 
     Args:
-        connect: Makes a connection of an accepted stream.
-        max_connections: More than these wait in the kernel's backlog.
-        reserve: Makes the few more connections that are accepted all the same (`RESERVED_CONNECTIONS`); None for no more.
+        connect: Makes a connection from an accepted stream.
+        max_connections: Connections at one time. Further ones wait in the kernel's backlog.
+        reserve: Makes the `RESERVED_CONNECTIONS` beyond the limit; None for none.
         log: The transport's logger.
     """
 
@@ -80,7 +80,7 @@ class Server:
         stopped: trio.Event,
         ready: Callable[[], None],
     ) -> None:
-        """Serve until `stopped`. Closes the listeners."""
+        """Serve until `stopped`, and close the listeners."""
         try:
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as accepting:
@@ -124,11 +124,11 @@ class Server:
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
             else:
                 nursery.start_soon(self._serve, stream)
-                # Where several processes take from one queue, the next one is another's; else the first awake would take all.
+                # Processes that share the socket get a turn; otherwise the first one awake would take every connection.
                 os.sched_yield()
 
     def _accept_waiting(self, listener: Listener, nursery: trio.Nursery) -> None:
-        """Accept those who have connected already, if there is room: closing would reset them, whatever they have sent."""
+        """Accept the queued connections while there is room: closing the listener would reset them."""
         with contextlib.suppress(OSError, trio.WouldBlock):
             while True:
                 self._slots.acquire_nowait()
@@ -144,14 +144,14 @@ class Server:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
-            with contextlib.suppress(OSError):  # reset already, as reading will find; or no TCP
+            with contextlib.suppress(OSError):  # a reset connection, or no TCP
                 enable_keepalive(stream.socket)
             is_full = len(self._connections) >= self._max
             connection = self._reserve(stream) if is_full and self._reserve is not None else self._connect(stream)
-            del stream  # a connection may keep something smaller
+            del stream  # a connection may keep a smaller object
             self._connections.add(connection)
             if self._draining:
-                connection.drain()  # it was accepted in the last moment
+                connection.drain()  # accepted at the last moment
             try:
                 await connection.run()
             finally:

@@ -1,4 +1,4 @@
-"""Reads server-sent events (WHATWG HTML, 9.2.6), for clients."""
+"""A parser of server-sent events (WHATWG HTML, 9.2.6), for clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import msgspec
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""Of one event's bytes. The largest outputs that tools are allowed by default have an eighth of it."""
+"""Limit of one event: eight times the default limit of a tool's output."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -16,9 +16,9 @@ class ServerSentEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event.
 
     Attributes:
-        event: Its kind; ``message`` where the stream names none.
-        data: Its data, UTF-8, several lines joined by LF.
-        id: The last id that the stream has set; empty before.
+        event: Its kind; ``message`` if the stream names none.
+        data: Its data, UTF-8; several lines are joined by LF.
+        id: The last id that the stream has set; empty before the first.
     """
 
     event: str
@@ -27,10 +27,10 @@ class ServerSentEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventReader:
-    """Takes bytes, however they are cut, and gives the events that they complete. Linear in what it is given.
+    """An incremental parser: takes chunks of bytes, returns the events that they complete, in linear time.
 
-    Lines end with LF, CR or CRLF and with nothing else: not with U+2028, which is a character like others. Comments,
-    unknown fields and an event that the stream breaks off are dropped, as the standard has it.
+    Lines end with LF, CR or CRLF only; U+2028 is an ordinary character. Comments, unknown fields and an incomplete last event are
+    dropped, as the standard requires.
 
     Args:
         limit: Bytes of one event.
@@ -46,18 +46,18 @@ class EventReader:
         self._data = bytearray()
         self._id = ""
         self.comments = 0
-        """Comments so far: a server that sends them lives, but they extend no deadline."""
+        """Comments so far. They prove that the server lives, but extend no deadline."""
 
     @property
     def last_id(self) -> str:
-        """The last id that the stream has set, by an event without data as well; empty before."""
+        """The last id that the stream has set, also in an event without data; empty before the first."""
         return self._id
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
-        """Take bytes; give the events that they complete.
+        """Parse bytes; return the events that they complete.
 
         Raises:
-            ValueError: An event is over the limit. The reader is of no use from then on.
+            ValueError: An event exceeds the limit. The reader cannot be used any more.
         """
         if self._after_cr and data:
             self._after_cr = False
@@ -84,7 +84,7 @@ class EventReader:
         self._line.clear()
         if self._first:
             self._first = False
-            line = line.removeprefix(b"\xef\xbb\xbf")  # the one place where a BOM is allowed
+            line = line.removeprefix(b"\xef\xbb\xbf")  # the standard allows a BOM here only
         if not line:
             self._dispatch(events)
             return

@@ -1,4 +1,4 @@
-"""Sockets with a file: made for their owner alone, cleared away when their server has died, removed at the end."""
+"""Unix sockets: created for their owner alone, replaced if their server has died, removed at the end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import stat
 from pathlib import Path
 
 SOCKET_MODE = 0o600
-"""Of the file. Who may write it may connect, so it is its owner and nobody else."""
+"""Mode of the file. Write permission is permission to connect, so only the owner has it."""
 
 
 class SocketFile:
     """The file of a socket that this process has bound.
 
     Args:
-        path: Absolute.
+        path: Its absolute path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,21 +25,21 @@ class SocketFile:
         self._identity = _identity(path)
 
     def remove(self) -> None:
-        """Remove it, unless it is gone or another server's meanwhile."""
+        """Remove the file, unless another server has replaced it."""
         with contextlib.suppress(OSError):
             if _identity(self.path) == self._identity:
                 self.path.unlink()
 
 
 def bind_unix(name: str, backlog: int) -> tuple[socket.socket, SocketFile]:
-    """Listen on a path. A file that a server has left which runs no more is replaced.
+    """Listen on a path. The file of a server that has died is replaced.
 
     Args:
-        name: The path of its file; ``~`` is understood.
-        backlog: Of connections that nobody has accepted yet.
+        name: The path; ``~`` is expanded.
+        backlog: Connections that the kernel queues.
 
     Raises:
-        OSError: It cannot be had; ``EADDRINUSE`` when a server listens there, or when there is a file of another kind.
+        OSError: The path cannot be bound; ``EADDRINUSE`` if a server listens there, or if the file is no socket.
     """
     path = Path(name).expanduser().absolute()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ def bind_unix(name: str, backlog: int) -> tuple[socket.socket, SocketFile]:
         sock.bind(str(path))
         file = SocketFile(path)
         path.chmod(SOCKET_MODE)
-        sock.listen(backlog)  # nobody could connect before
+        sock.listen(backlog)  # the mode is set before the first client can connect
     except BaseException:
         sock.close()
         if file is not None:
@@ -59,7 +59,7 @@ def bind_unix(name: str, backlog: int) -> tuple[socket.socket, SocketFile]:
 
 
 def check_directory(name: str) -> None:
-    """Check that a socket could have its file on a path.
+    """Check that a socket could be bound on a path.
 
     Raises:
         OSError: The directory does not exist.
@@ -69,7 +69,7 @@ def check_directory(name: str) -> None:
 
 
 def _clear_away(path: Path) -> None:
-    """Remove what a server has left that ended without doing so."""
+    """Remove the file of a server that ended without removing it."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def _clear_away(path: Path) -> None:
         raise OSError(errno.EADDRINUSE, "there is a file which is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
         visitor.setblocking(False)
-        if visitor.connect_ex(str(path)) != errno.ECONNREFUSED:  # its queue may be full, or its rights not ours
+        if visitor.connect_ex(str(path)) != errno.ECONNREFUSED:  # a server with a full queue, or of another user
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     path.unlink(missing_ok=True)
 

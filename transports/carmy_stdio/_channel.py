@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from carmy_frames.protocol import LineBuffer
+from carmy_net import BatchChannel
 
 LINES_AT_ONCE = 8
 """Given before others run, far fewer than would be noticed. What they lead to is then written at once: enough to share the cost of
 a write, and few enough for the peer to work on these answers while we work on its next lines."""
 
 
-class LineChannel(trio.abc.Channel[bytes]):
+class LineChannel(BatchChannel):
     """Messages over a stream of bytes, one a line.
 
     Args:

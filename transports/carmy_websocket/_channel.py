@@ -14,6 +14,7 @@ from wsproto.events import CloseConnection
 from wsproto.utilities import LocalProtocolError
 
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
+from carmy_net import BatchChannel
 
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
 
@@ -52,7 +53,7 @@ _BAD_FRAME = {1002, 1007}
 """Codes under which the library closes on a frame that it cannot read, without a close frame to the peer."""
 
 
-class MessageChannel(trio.abc.Channel[bytes]):
+class MessageChannel(BatchChannel):
     """A connection after its handshake.
 
     `run` takes messages from the library at all times, so pings and close frames are handled however busy the tools are.

@@ -1,11 +1,7 @@
-"""Drives the frame protocol on trio, over any channel of messages.
+"""Servers and clients of the frame protocol on trio, over any `carmy_net.BatchChannel`.
 
-- `serve_channel`: an engine behind one connection, until the connection ends.
-- `open_client`: an executor in front of one.
-
-The channel's ``receive`` raises `trio.EndOfChannel` when the peer has said its last but still reads, and
-`trio.BrokenResourceError` when it has gone. Its ``send`` is called by one task at a time, and a send that was cancelled
-is the last one. It may be one of `Batches`, and `Immediate`, as well.
+- `serve_channel`: serves an engine on one connection until it ends.
+- `open_client`: an executor that sends its calls over one connection.
 """
 
 from __future__ import annotations

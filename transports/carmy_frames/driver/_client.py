@@ -1,4 +1,4 @@
-"""An executor in front of one connection."""
+"""The client of one connection: an executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from carmy_engine import (
     grace,
 )
 from carmy_engine.transport import raise_single
-from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, QueuedMessage, SendQueue
+from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, BatchChannel, QueuedMessage, SendQueue
 
 from ..protocol import (
     Call,
@@ -45,32 +45,32 @@ from ._event_channel import EventChannel
 from ._requests import call_frame
 
 CANCEL_SECONDS = 2.0
-"""How long leaving a call waits for the server to have ended it: the server gives a tool a second to clean up."""
+"""Limit for the server to end a call that was left. It gives a tool one second to clean up."""
 
 READY_SECONDS = 30.0
-"""For the server's first frame. It imports and starts an application meanwhile."""
+"""Limit for the server's first frame. Until then it imports and starts an application."""
 
 
 @asynccontextmanager
 async def open_client(
-    channel: trio.abc.Channel[bytes],
+    channel: BatchChannel,
     *,
     what: str = "the connection",
     describe_loss: Callable[[], str] = str,
     ready_seconds: float = READY_SECONDS,
     log: logging.Logger = DEFAULT_LOGGER,
 ) -> AsyncIterator[ClientExecutor]:
-    """Speak to a server over a channel, for the length of a block. The channel stays open.
+    """Connect to a server over a channel, for the length of a block. The channel stays open.
 
     Args:
-        channel: See `carmy_frames.driver`.
-        what: What the connection is, for messages.
-        describe_loss: Asked when the connection is lost: what is known of the reason, to follow `what`.
-        ready_seconds: For the server's first frame.
+        channel: The carrier's channel.
+        what: The noun for the connection in messages.
+        describe_loss: Returns the reason of a lost connection, in words that follow `what`.
+        ready_seconds: Limit for the server's first frame.
         log: The transport's logger.
 
     Raises:
-        ClosedError: The server was not ready in time, or does not speak this protocol.
+        ClosedError: The server was not ready in time, or uses another protocol.
     """
     client = ClientExecutor(channel, what, describe_loss, log)
     try:
@@ -103,15 +103,14 @@ class _Pending:
 class ClientExecutor:
     """The client of one connection; an executor. Made by `open_client`.
 
-    Calls run side by side. Leaving a call's scope cancels it on the server, and waits briefly until that is done.
+    Calls run concurrently. Leaving a call's scope cancels it on the server, and waits briefly for its end there.
 
-    If the events of a stream are not read, and partial results pile up beyond a bound, the whole connection waits: read
-    a stream, or leave it.
+    An unread stream whose partial results exceed a bound stops the whole connection: read a stream, or leave it.
     """
 
     def __init__(
         self,
-        channel: trio.abc.Channel[bytes],
+        channel: BatchChannel,
         what: str,
         describe_loss: Callable[[], str] = str,
         log: logging.Logger = DEFAULT_LOGGER,
@@ -124,10 +123,10 @@ class ClientExecutor:
         self._out = SendQueue(log=log)
         self._pending: dict[Id, _Pending] = {}
         self._ready = trio.Event()
-        # Both end with `aclose`: calls that are left still send their cancel, and hear that the server has ended them.
+        # Ends in `aclose`, so that calls that are left can still send their cancel and receive the server's answer to it.
         self._reading = trio.CancelScope(shield=True)
         self._lost: str | None = None
-        """Why nothing can be asked any more."""
+        """The reason why no request can be sent any more."""
 
     @property
     def ready(self) -> Ready:
@@ -138,11 +137,11 @@ class ClientExecutor:
     async def execute(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one request to its end; see `carmy_engine.abc.Executor.execute`.
 
-        A scope with a deadline round it also limits the execution, by ``timeout_ms``. A request that cannot be sent at
-        all gives a result with an empty ``execution_id``.
+        The deadline of an enclosing scope also limits the execution, by ``timeout_ms``. The result of a request that
+        cannot be sent has an empty ``execution_id``.
 
         Raises:
-            ClosedError: The connection was gone before the call was sent: the tool has not run.
+            ClosedError: The connection was lost before the call was sent: the tool has not run.
             OutcomeUnknownError: The connection was lost while the call may have run.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -155,10 +154,10 @@ class ClientExecutor:
 
     @asynccontextmanager
     async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
-        """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
+        """Run one request and stream its events; see `carmy_engine.abc.Executor.stream`.
 
         Raises:
-            ClosedError: As `execute`; from the channel when it happens in the block.
+            ClosedError: As `execute`; inside the block, the channel raises it.
             OutcomeUnknownError: Likewise.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -178,10 +177,10 @@ class ClientExecutor:
             await self._leave(call.id, pending)
 
     async def catalog(self) -> Catalog:
-        """The tools that this connection's caller may use.
+        """Fetch the tools that the caller of this connection may use.
 
         Raises:
-            ClosedError: The connection is gone.
+            ClosedError: The connection is lost.
             AgentError: The server refused.
         """
         answer = await self._ask(Tools(id=self._connection.next_id()), _Pending())
@@ -190,10 +189,10 @@ class ClientExecutor:
         return parse_catalog(bytes(answer.result))
 
     async def ping(self) -> None:
-        """Wait for the server to answer.
+        """Send a ping and wait for its answer.
 
         Raises:
-            ClosedError: The connection is gone.
+            ClosedError: The connection is lost.
         """
         await self._ask(Ping(id=self._connection.next_id()), _Pending())
 
@@ -204,7 +203,7 @@ class ClientExecutor:
         """Queue a request.
 
         Raises:
-            ClosedError: The connection is gone.
+            ClosedError: The connection is lost.
         """
         if self._lost is not None:
             raise ClosedError(f"{self._lost}; nothing was sent")
@@ -219,7 +218,7 @@ class ClientExecutor:
     async def _ask(self, request: Request, pending: _Pending) -> ResultFrame | ErrorFrame:
         """Send a request and wait for its answer."""
         if self._lost is None:
-            with contextlib.suppress(trio.ClosedResourceError):  # closed meanwhile, which the next line finds
+            with contextlib.suppress(trio.ClosedResourceError):  # closed meanwhile: `_send` raises
                 await self._out.wait_for_room(0)
         self._send(request, pending)
         try:
@@ -232,23 +231,23 @@ class ClientExecutor:
         return pending.answer
 
     async def _leave(self, request: Id, pending: _Pending) -> None:
-        """Nobody waits for the answer any more: cancel on the server what still runs, and wait briefly for its end."""
+        """Give up the answer: cancel a call that still runs on the server, and wait briefly for its end."""
         if pending.answered.is_set():
             self._pending.pop(request, None)
             return
         assert pending.message is not None
         if self._out.discard(pending.message):
-            # It never left, so there is nothing to cancel.
+            # The request was not sent, so there is nothing to cancel.
             self._connection.forget(request)
             self._pending.pop(request, None)
             return
         with grace(CANCEL_SECONDS), contextlib.suppress(ClosedError):
             self._send(Cancel(id=self._connection.next_id(), target=request, gone=True), _Pending())
             await pending.answered.wait()
-        # An answer that comes later still finds its place, and is dropped.
+        # The entry stays: a later answer is expected, and dropped.
 
     async def start(self, background: trio.Nursery, seconds: float) -> None:
-        """For `open_client`: begin to read and write, and wait for the first frame."""
+        """For `open_client`: start the reader and the writer, and wait for the first frame."""
         background.start_soon(self._write)
         background.start_soon(self._read)
         with trio.move_on_after(seconds):
@@ -263,7 +262,7 @@ class ClientExecutor:
             self._lose(f"{self._what} was lost{self._describe_loss()}")
 
     async def _read(self) -> None:
-        """Give every frame to whom it is for, until there are no more."""
+        """Dispatch frames to the calls that wait for them, until the connection ends."""
         try:
             with self._reading:
                 while True:
@@ -284,7 +283,7 @@ class ClientExecutor:
             self._log.warning("%s refused something that it could not read: %s", self._what, frame)
             return
         if isinstance(frame, Event):
-            # The last one comes with the answer, which says more.
+            # The answer that follows the last event holds more.
             event = None
             if pending.events is not None and frame.event != ExecutionCompleted.kind:
                 event = parse_event(frame.event, frame.seq, bytes(frame.data), pending.tool)
@@ -301,7 +300,7 @@ class ClientExecutor:
         del self._pending[frame.id]
 
     def _lose(self, why: str) -> None:
-        """Nothing more can be asked; everybody who waits is told whether their call may have run."""
+        """Fail every waiting call, with an error that states whether it may have run."""
         if self._lost is not None:
             return
         self._lost = why
@@ -320,7 +319,7 @@ class ClientExecutor:
         self._ready.set()
 
     async def aclose(self) -> None:
-        """For `open_client`: let what is queued leave (cancels, mostly), briefly."""
+        """For `open_client`: flush the queue (mostly cancels), within `FLUSH_SECONDS`."""
         self._out.close()
         self._out.flush_within(FLUSH_SECONDS)
         with grace(FLUSH_SECONDS):
@@ -340,6 +339,6 @@ def _completed(tool: str, result: ExecutionResult) -> ExecutionCompleted:
 
 
 async def _put_refusal(events: EventChannel, tool: str, result: ExecutionResult) -> None:
-    """The events of a request that never became an execution."""
+    """Put the events of a request that never became an execution."""
     await events.put(ExecutionStarted(seq=0, execution_id="", tool=tool))
     await events.put(_completed(tool, result))

@@ -1,4 +1,4 @@
-"""The events of one call, between the task that reads the connection and the one that wants them."""
+"""The event channel of one call, from the task that reads the connection to the caller."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import trio
 from carmy_engine import ExecutionCompleted, ExecutionEvent, ToolProgress
 
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
-"""Of partial results that wait for the reader of one stream. Beyond it the connection is not read, for any call."""
+"""Limit of unread partial results in one stream. Beyond it the connection is not read, for any call."""
 
 
 class EventChannel(trio.abc.ReceiveChannel[ExecutionEvent]):
-    """The reader's end of a stream. Reports merge into the newest while nobody reads; nothing else is lost.
+    """A channel of events. Unread progress reports merge into the newest; every other event is kept.
 
-    Positions are given anew when an event is read, so that merging leaves no gaps.
+    ``seq`` is assigned when an event is read, so that merging leaves no gaps.
     """
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class EventChannel(trio.abc.ReceiveChannel[ExecutionEvent]):
         return event
 
     async def aclose(self) -> None:
-        """Stop reading. The call is cancelled when the block of `stream` is left, not here."""
+        """Stop reading. Leaving the block of `stream` cancels the call, not this method."""
         self.stop()
         await trio.lowlevel.checkpoint()
 
     async def put(self, event: ExecutionEvent) -> None:
-        """Add an event; wait while the reader is too far behind."""
+        """Add an event; wait while unread partial results exceed the limit."""
         size = _size_of(event)
         while self._bytes and self._bytes + size > MAX_BUFFERED_BYTES and not self._closed:
             self._drained = trio.Event()
@@ -76,12 +76,12 @@ class EventChannel(trio.abc.ReceiveChannel[ExecutionEvent]):
         self._readable.set()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; what is there can still be read."""
+        """End the stream with an error. Events that wait can still be read."""
         self._error = error
         self._readable.set()
 
     def stop(self) -> None:
-        """Nobody reads any more."""
+        """Close the channel and drop its events."""
         self._closed = True
         self._events.clear()
         self._bytes = 0

@@ -1,6 +1,6 @@
-"""Runs a call in the task that has read it.
+"""Inline calls: a call runs in the task that has read it.
 
-A task of its own for each call would be simpler, and cost a fourth more: most calls end before they would have had their turn.
+A task for each call would be simpler but cost a quarter more: most calls end before a new task would run.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ import trio
 def run_inline(
     call: Coroutine[Any, Any, None], context: Context, when_it_waits: Callable[[], None]
 ) -> Generator[Any, Any, bool]:
-    """Run a coroutine to its end in this task, as if it had one of its own.
+    """Run a coroutine to its end in this task, in a context of its own.
 
-    If it waits, the caller must wait for something once afterwards, before it does anything that depends on its context.
+    After a coroutine that has waited, the caller must reach a checkpoint before any step that depends on its context variables.
 
     Args:
-        call: What to run.
-        context: In which to run it; nobody else's.
-        when_it_waits: Called as soon as it waits for anything, for the first time: others have to do meanwhile what this task does
-            otherwise.
+        call: The coroutine.
+        context: The context to run it in; not shared.
+        when_it_waits: Called before the coroutine's first wait, so that another task can take over this task's work.
 
     Returns:
-        Whether it has waited.
+        True if the coroutine has waited.
     """
     try:
         trap = context.run(call.send, None)
     except StopIteration:
         return False
     task = trio.lowlevel.current_task()
-    own_context, task.context = task.context, context  # in which trio takes the next steps
+    own_context, task.context = task.context, context  # the context that trio resumes this task in
     try:
         when_it_waits()
         while True:

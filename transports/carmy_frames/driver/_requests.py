@@ -1,4 +1,4 @@
-"""An execution request as a frame and back; or, where it cannot be sent, what a server would say of it."""
+"""Conversion of execution requests to frames and back, with the checks that a server would make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..protocol import NO_ARGUMENTS, Call, Id, encode
 
 
 def request_of(call: Call) -> ExecutionRequest:
-    """What the frame of a call asks for."""
+    """Return the execution request in a call frame."""
     return ExecutionRequest(
         tool=call.tool,
         arguments=call.arguments,
@@ -26,15 +26,15 @@ def request_of(call: Call) -> ExecutionRequest:
 
 
 def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool) -> Call:
-    """The frame of a call, which is certain to be read as one.
+    """Return the call frame of a request, after the checks that a server would make.
 
-    What is left of the caller's scope goes along as ``timeout_ms``, if it is shorter than the request's own limit.
+    The remaining time of the caller's scope becomes ``timeout_ms`` if it is shorter than the request's limit.
 
     Args:
-        request: What to execute.
-        call: The id.
-        limit: Bytes of a message that the server takes.
-        stream: Whether events are wanted.
+        request: The request.
+        call: The id of the call.
+        limit: Bytes of a message that the server accepts.
+        stream: Ask for events.
 
     Raises:
         AgentError: ``INVALID_REQUEST`` or ``PAYLOAD_TOO_LARGE``.

@@ -1,11 +1,10 @@
-"""An engine behind one connection."""
+"""The server of one connection: reads requests, runs calls, sends their events and answers."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
 import logging
-from collections.abc import Callable
 from contextvars import copy_context
 
 import msgspec
@@ -24,7 +23,7 @@ from carmy_engine import (
 )
 from carmy_engine.codec import answer_body
 from carmy_engine.transport import Fault, as_agent_error, raise_own, unknown_tool
-from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, SendQueue
+from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, BatchChannel, SendQueue
 
 from ..protocol import (
     HELP_RESULT,
@@ -43,22 +42,22 @@ from ._requests import request_of
 from ._server_call import ServerCall, cancelled_result
 
 WRITE_SECONDS = 30.0
-"""For one message to leave. A peer that takes longer has stopped reading, and is cut off."""
+"""Limit for sending one message. A peer that takes longer has stopped reading, and is cut off."""
 
 SHUTDOWN_REPLY_SECONDS = 2.0
-"""For executions that were cancelled when the drain limit had passed, to end and be answered."""
+"""Limit for ending and answering the calls that were cancelled after the drain limit."""
 
 MAX_SPARE_READERS = 16
-"""Tasks that are kept for calls to come. Beyond it, a call that waits costs a new one."""
+"""Idle reader tasks that are kept. Beyond it, each call that waits costs a new task."""
 
 _CANCELLED = (b'{"cancelled":false}', b'{"cancelled":true}')
 
 
 class ConnectionEnd(enum.Enum):
-    """Why the serving of a connection ended."""
+    """The reason why a connection ended."""
 
     END = "end"
-    """The peer had said its last, and everything was answered."""
+    """The peer ended its input, and every call was answered."""
     LOST = "lost"
     """The peer has gone, or stopped reading."""
     STOPPED = "stopped"
@@ -67,7 +66,7 @@ class ConnectionEnd(enum.Enum):
 
 async def serve_channel(
     engine: BoundEngine,
-    channel: trio.abc.Channel[bytes],
+    channel: BatchChannel,
     *,
     server: str,
     stopped: trio.Event,
@@ -77,24 +76,24 @@ async def serve_channel(
 ) -> ConnectionEnd:
     """Serve one connection until it ends. The channel stays open.
 
-    When the peer has said its last, the calls that were accepted go on for `drain_seconds`; the rest is cancelled (cause
-    ``shutdown``) and still answered. When the peer has gone, its calls are cancelled (cause ``disconnect``). When
-    cancelled itself, the message that is being written gets `FLUSH_SECONDS` to leave, and so does what waits behind it.
+    At the end of input, accepted calls continue for `drain_seconds`; the rest is cancelled (cause ``shutdown``) and answered. If
+    the peer has gone, its calls are cancelled (cause ``disconnect``). If this function is cancelled, queued messages are
+    flushed within `FLUSH_SECONDS`.
 
     Args:
-        engine: Bound to the caller's context.
-        channel: See `carmy_frames.driver`.
+        engine: The engine, bound to the caller's context.
+        channel: The carrier's channel.
         server: The server's name, for the first frame.
         stopped: Set when every execution has ended at shutdown.
-        drain_seconds: For calls that were accepted before the end of input.
-        write_seconds: For one message to leave; infinite for a peer that may take its time.
+        drain_seconds: Limit for calls that were accepted before the end of input.
+        write_seconds: Limit for sending one message; infinite for a peer that may read slowly.
         log: The transport's logger.
 
     Returns:
-        Why it ended.
+        The reason of the end.
 
     Raises:
-        Exception: A fault of ours, of the channel or of the host's code, such as a policy that the first frame depends on.
+        Exception: A fault in this package, in the channel or in a policy of the host.
     """
     return await _Server(engine, channel, stopped, drain_seconds, write_seconds, log).run(server)
 
@@ -103,7 +102,7 @@ class _Server:
     def __init__(
         self,
         engine: BoundEngine,
-        channel: trio.abc.Channel[bytes],
+        channel: BatchChannel,
         stopped: trio.Event,
         drain_seconds: float,
         write_seconds: float,
@@ -111,7 +110,7 @@ class _Server:
     ) -> None:
         self._engine = engine.bind(gone=Cause.DISCONNECT)
         self._channel = channel
-        self._has_more: Callable[[], bool] = getattr(channel, "has_more", bool)
+        self._has_more = channel.has_more
         self._stopped = stopped
         self._drain_seconds = drain_seconds
         self._write_seconds = write_seconds
@@ -121,7 +120,7 @@ class _Server:
         self._idle = trio.Event()
         self._ended = trio.Event()
         self._readers = trio.lowlevel.ParkingLot()
-        """Those that have run a call meanwhile, and may read on again."""
+        """Reader tasks that have finished a call and are idle."""
         self._context = copy_context()
         self._serving = trio.CancelScope()
         self._ending: ConnectionEnd | None = None
@@ -139,9 +138,8 @@ class _Server:
                 raise
             except BaseException as error:
                 raise_own(error)
-                raise Fault(
-                    error
-                ) from error  # a cancel of no scope of ours would end in this nursery, and nothing would be said
+                # A foreign cancel would end silently in this nursery.
+                raise Fault(error) from error
             finally:
                 self._out.close()
                 self._out.flush_within(flush)
@@ -149,7 +147,7 @@ class _Server:
         return self._ending
 
     def _end(self, ending: ConnectionEnd) -> None:
-        """Record why it ends; the first reason counts."""
+        """Record the reason of the end; the first one counts."""
         if self._ending is None:
             self._ending = ending
         self._ended.set()
@@ -159,7 +157,7 @@ class _Server:
             self._lose()
 
     def _lose(self) -> None:
-        """Nobody takes an answer any more, so nothing needs to run."""
+        """Cancel every call: the peer takes no answers any more."""
         self._ending = ConnectionEnd.LOST
         self._out.clear()
         self._serving.cancel()
@@ -176,7 +174,7 @@ class _Server:
             if self._ending is ConnectionEnd.END:
                 await self._finish_calls()
             elif self._ending is ConnectionEnd.STOPPED:
-                await self._wait_idle()  # the writer gives up in time, and those who wait for it with it
+                await self._wait_idle()  # bounded by the limit of the writer
             calls.cancel_scope.cancel()
 
     async def _watch_stop(self) -> None:
@@ -185,7 +183,7 @@ class _Server:
         self._out.flush_within(FLUSH_SECONDS)
 
     async def _finish_calls(self) -> None:
-        """Let accepted calls end, for a while; then cancel them, and let them answer that."""
+        """Wait for accepted calls within the drain limit; then cancel the rest, and wait for their answers."""
         with trio.move_on_after(self._drain_seconds):
             await self._wait_idle()
             return
@@ -200,9 +198,9 @@ class _Server:
             await self._idle.wait()
 
     async def _read(self, calls: trio.Nursery) -> None:
-        """Take requests until there are no more. One task at a time does it, and waits for no tool.
+        """Read requests until the input ends. One task reads at a time, and runs the call that it has read.
 
-        Calls are run here; as soon as one waits for anything, another task reads on.
+        Before that call first waits, another task takes over reading.
         """
 
         def read_on() -> None:
@@ -224,7 +222,7 @@ class _Server:
             try:
                 call = await self._handle(message)
             except trio.ClosedResourceError:
-                return  # the writer has given up, and has said why
+                return  # the writer has ended, and has logged the reason
             if call is None:
                 continue
             running = self._running[call.id] = ServerCall(self._engine.bind())
@@ -234,12 +232,12 @@ class _Server:
                 await self._readers.park()
 
     async def _handle(self, message: bytes) -> Call | None:
-        """Answer what asks for no tool, and give what does."""
+        """Answer a request that runs no tool; return a call."""
         try:
             request = self._connection.receive_message(message)
         except RemoteProtocolError as error:
             if error.reply is None:
-                raise  # a server's connection always has one
+                raise  # unreachable: `ServerProtocol` always makes a reply
             self._engine.record_refusal(error.error)
             await self._out.wait_for_room(len(error.reply))
             self._put(error.reply)
@@ -264,11 +262,11 @@ class _Server:
         return None
 
     def _put(self, message: bytes) -> None:
-        """Send it, together with others if several calls run or have come."""
+        """Queue a message; send it at once if no other is about to follow."""
         self._out.put(message, alone=len(self._running) <= 1 and not self._has_more())
 
     async def _answer(self, request: Request) -> bytes:
-        """The result of anything but a call, JSON."""
+        """Return the result of a request that is no call, as JSON."""
         match request:
             case Ping():
                 return b"{}"
@@ -295,7 +293,7 @@ class _Server:
             await self._out.wait_for_room(len(body))
             self._put(self._connection.send_result(call.id, body))
         except trio.ClosedResourceError:
-            pass  # there is nobody to tell
+            pass  # the connection has ended
         except BaseException as error:  # noqa: BLE001 - the boundary round one call of a connection
             raise_own(error)
             told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
@@ -310,25 +308,25 @@ class _Server:
         request = request_of(call)
         result: ExecutionResult | None = None
         with running.block:
-            # While the peer does not take what is there already, nothing more is made: outputs are large.
+            # Back-pressure: outputs are large, so no call starts while the peer does not read.
             await self._out.wait_for_room(0)
             if call.stream:
                 result = await self._stream(call.id, request, running)
             else:
                 result = await running.executor.execute(request)
-        running.ends()
+        running.mark_ended()
         if result is None:
             result = cancelled_result(running, call.tool)
         return answer_body(result, replayed=True, duration=True)
 
     async def _stream(self, call: Id, request: ExecutionRequest, running: ServerCall) -> ExecutionResult:
-        """Send the events. While the client is slow, they merge where they are made."""
+        """Send the events of a call. Progress reports merge in the engine while the client reads slowly."""
         result: ExecutionResult | None = None
         async with running.executor.stream(request) as events:
             async for event in events:
                 if isinstance(event, ExecutionCompleted):
                     result = event.result
-                    running.ends()
+                    running.mark_ended()
                 await self._out.wait_for_room(_size_of(event))
                 self._put(self._connection.send_event(call, event))
         assert result is not None  # the last event always comes
@@ -343,7 +341,7 @@ def _describe(catalog: Catalog, name: str) -> bytes:
 
 
 def _size_of(event: ExecutionEvent) -> int:
-    """About the bytes of an event, where they can be many."""
+    """The size of an event's payload, in bytes; 0 for events that are small."""
     if isinstance(event, ToolProgress):
         return len(event.partial_json or b"")
     return len(event.result.data_json or b"") if isinstance(event, ExecutionCompleted) else 0

@@ -1,4 +1,4 @@
-"""One call of a connection, on the server's side."""
+"""One call of a connection, on the server."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from carmy_engine.transport import QuickScope, new_execution_id
 
 
 class ServerCall:
-    """One call, from its acceptance until its execution has ended.
+    """One call, from its acceptance to the end of its execution.
 
     Attributes:
-        executor: Its own, so that its execution can be told from others.
-        block: Round its execution.
-        cause: Why it was cancelled, None as long as it was not.
-        execution_id: Of an execution that was left by way of `block`; empty when it had not begun.
+        executor: An executor for this call alone, so that `cancel` finds its execution.
+        block: The scope of the execution.
+        cause: The cause of the cancel; None if there was none.
+        execution_id: The execution that cancelling `block` has ended; empty if it had not begun.
     """
 
-    __slots__ = ("_over", "block", "cause", "execution_id", "executor")
+    __slots__ = ("_has_ended", "block", "cause", "execution_id", "executor")
 
     def __init__(self, executor: BoundEngine) -> None:
         self.executor = executor
         self.block = QuickScope()
         self.execution_id = ""
         self.cause: Cause | None = None
-        self._over = False
+        self._has_ended = False
 
     def cancel(self, cause: Cause, *, gone: bool = False) -> bool:
-        """Cancel it. False when it was cancelled already, or its execution has ended.
+        """Cancel the call. False if it is already cancelled or has ended.
 
         Args:
-            cause: Why, if there is an answer to come.
-            gone: Nobody waits for the answer.
+            cause: The cause, for the answer.
+            gone: The caller does not wait for an answer.
         """
-        if self.cause is not None or self._over:
+        if self.cause is not None or self._has_ended:
             return False
         ids = self.executor.running()
         if ids and not gone and not self.executor.cancel(ids[0], cause):
@@ -40,20 +40,20 @@ class ServerCall:
         self.cause = cause
         if ids and not gone:
             return True
-        # Like a caller that leaves. Also when the engine has not admitted it yet: nothing has run, and nothing will.
+        # A caller that leaves, or a call that the engine has not admitted yet: cancelling the scope suffices.
         self.execution_id = ids[0] if ids else ""
         self.block.scope.cancel()
         return True
 
-    def ends(self) -> None:
-        """Its execution has ended."""
-        self._over = True
+    def mark_ended(self) -> None:
+        """Record the end of the execution."""
+        self._has_ended = True
 
 
-def cancelled_result(running: ServerCall, tool: str) -> ExecutionResult:
-    """What a call is answered that was left by way of its scope."""
-    started = bool(running.execution_id)
-    code = "SHUTTING_DOWN" if running.cause is Cause.SHUTDOWN else "CANCELLED"
+def cancelled_result(call: ServerCall, tool: str) -> ExecutionResult:
+    """The result of a call whose scope was cancelled."""
+    started = bool(call.execution_id)
+    code = "SHUTTING_DOWN" if call.cause is Cause.SHUTDOWN else "CANCELLED"
     what = "was cancelled: its caller no longer waits for it" if started else "was cancelled before it was started"
     error = AgentError.standard(code, f"{tool} {what}", details={"phase": "running" if started else "waiting"})
-    return ExecutionResult(execution_id=running.execution_id or new_execution_id(), error=error.info)
+    return ExecutionResult(execution_id=call.execution_id or new_execution_id(), error=error.info)

@@ -1,9 +1,8 @@
-"""The frame protocol, without a loop: bytes in, frames out.
+"""The frame protocol, sans-IO: bytes in, frames out.
 
-A message has at most one meaning, so there are three verbs: ``receive_message`` gives the frame in it, ``send`` gives
-the bytes of one, ``receive_end`` tells that the peer has said its last. Misuse of ours raises `LocalProtocolError`; a
-peer's raises `RemoteProtocolError`, with the reply that the peer deserves. Lines (`LineBuffer`) and server-sent events
-(`EventReader`) are two ways to find the messages in a stream of bytes.
+`ServerProtocol` and `ClientProtocol` have three verbs: ``receive_message`` decodes a message to a frame, ``send`` encodes one, and
+``receive_end`` records the end of input. Misuse by this side raises `LocalProtocolError`. A fault of the peer raises
+`RemoteProtocolError`, which holds the reply. `LineBuffer` splits a stream of bytes into messages.
 """
 
 from __future__ import annotations

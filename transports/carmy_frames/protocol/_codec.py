@@ -1,4 +1,4 @@
-"""Bytes to frames and back: what is refused, and in which words."""
+"""The codec of frames: decoding with its error messages, and encoding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ._frames import (
 PROTOCOL = "carmy-frames/1"
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Of one message to a server. Four times what HTTP takes: a line cannot be split over several requests."""
+"""Limit of one message to a server. Four times the limit of HTTP: a line cannot be split over several requests."""
 
 _OPS: dict[str, type[Request]] = {
     "call": Call,
@@ -67,15 +67,15 @@ _HEAD_ID = re.compile(rb'\s*\{\s*"id"\s*:\s*("(?:[^"\\\x00-\x1f]){0,256}"|-?[0-9
 
 
 def encode(frame: Request | ServerFrame) -> bytes:
-    """The bytes of one message, without any character that some reader takes for a line's end."""
+    """Encode a frame, without characters that some readers take for the end of a line."""
     return one_line(msgspec.json.encode(frame))
 
 
 def one_line(document: bytes) -> bytes:
-    """The same JSON on one line.
+    """Return the same JSON on one line.
 
-    CR and LF can only stand between tokens. The others (U+2028, U+2029, U+0085) are legal inside strings, but widely
-    used readers split there.
+    CR and LF occur only between tokens. U+2028, U+2029 and U+0085 are legal inside strings, but widely used readers
+    split there, so they are escaped.
     """
     if b"\n" in document or b"\r" in document:
         document = document.replace(b"\n", b" ").replace(b"\r", b" ")
@@ -89,10 +89,10 @@ def one_line(document: bytes) -> bytes:
 
 
 def decode_request(message: bytes) -> Request:
-    """The request in one message, checked.
+    """Decode and check the request in one message.
 
     Raises:
-        RemoteProtocolError: It is none. Holds the one answer that it gets, with the id if that could be read.
+        RemoteProtocolError: The message is no valid request. The reply has its id if that can be read.
     """
     try:
         check_json(message)
@@ -106,7 +106,7 @@ def decode_request(message: bytes) -> Request:
 
 
 def too_large(message: bytes) -> RemoteProtocolError:
-    """What a message over the limit gets; of it, only the beginning is needed."""
+    """The error for a message over the limit. Only its beginning is read, for the id."""
     error = AgentError.standard(
         "PAYLOAD_TOO_LARGE",
         f"the message is larger than {MAX_MESSAGE_BYTES} bytes and was skipped",
@@ -117,14 +117,14 @@ def too_large(message: bytes) -> RemoteProtocolError:
 
 
 def refused(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
-    """A request that was read, but is not allowed."""
+    """The error for a valid request that is not allowed now."""
     return _refusal(request_id, error)
 
 
 def _check(request: Request, message: bytes) -> None:
     seen = without_value(message, b'"arguments"', request.arguments) if isinstance(request, Call) else message
     if seen.find(b"\\u") >= 0 or _may_repeat(seen):
-        # Only then can a field be there twice: an escape may spell a name, and a second name may be a value.
+        # A cheap test found a possible duplicate: an escape may spell a name, and a second name may be a value.
         twice = duplicate_key(message)
         if twice is not None:
             raise invalid_request(f"the field '{twice}' is there twice")
@@ -146,7 +146,7 @@ def _may_repeat(message: bytes) -> bool:
 
 
 class _Probe(msgspec.Struct):
-    """As much of a bad request as an answer needs."""
+    """The fields of a bad request that its answer needs."""
 
     id: Any = msgspec.UNSET
     op: Any = msgspec.UNSET
@@ -156,7 +156,7 @@ _probe = msgspec.json.Decoder(_Probe)
 
 
 def _read_id(message: bytes) -> Id | None:
-    """The id of a message that is not a valid request; None when it has none that could be told."""
+    """The id of an invalid request; None if it is missing, ambiguous or no id."""
     try:
         found = _probe.decode(message).id
         if isinstance(found, bool) or not isinstance(found, str | int) or duplicate_key(message) == "id":
@@ -167,7 +167,7 @@ def _read_id(message: bytes) -> Id | None:
 
 
 def _explained(message: bytes, error: Exception) -> AgentError:
-    """In words of this protocol where msgspec's do not say what to do."""
+    """Explain a decoding error, in terms of this protocol where those of msgspec are unclear."""
     try:
         op = _probe.decode(message).op
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -196,7 +196,7 @@ _ABSENT = msgspec.Raw(b"")
 
 
 class _FromServer(msgspec.Struct, kw_only=True):
-    """Any frame of a server. Fields that we do not know are a newer server's."""
+    """Any frame of a server. Unknown fields of a newer server are ignored."""
 
     id: Id | None = None
     event: str | None = None
@@ -212,18 +212,18 @@ class _FromServer(msgspec.Struct, kw_only=True):
     limits: Limits = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=1)
 
 
-_answers = msgspec.json.Decoder(_FromServer)
+_server_frames = msgspec.json.Decoder(_FromServer)
 
 
 def decode_server_frame(message: bytes) -> ServerFrame:
-    """The server's frame in one message.
+    """Decode the server's frame in one message.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: The message is no frame of a server.
     """
     try:
         check_json(message, any_depth=True)
-        frame = _answers.decode(message)
+        frame = _server_frames.decode(message)
     except AgentError as error:
         raise RemoteProtocolError(error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

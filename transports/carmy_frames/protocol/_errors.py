@@ -1,4 +1,4 @@
-"""Whose fault it was: blame has a direction."""
+"""Protocol errors, by the side that made the mistake."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from carmy_engine.errors import AgentError, CarmyError
 
 
 class LocalProtocolError(CarmyError):
-    """This side did what the protocol does not allow. Nothing was sent."""
+    """This side broke the protocol. Nothing was sent."""
 
 
 class RemoteProtocolError(CarmyError):
-    """The peer did what the protocol does not allow.
+    """The peer broke the protocol.
 
     Attributes:
-        error: What it did wrong.
-        reply: The bytes to send it; None for a server, which takes no replies. The connection goes on.
+        error: The violation.
+        reply: The bytes to send to the peer; None for a server, which takes no replies. The connection goes on.
     """
 
     def __init__(self, error: AgentError, reply: bytes | None = None) -> None:

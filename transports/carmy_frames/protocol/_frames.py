@@ -1,4 +1,4 @@
-"""Every message of ``carmy-frames/1``, in both directions. Frozen, and checked when they are decoded."""
+"""The frames of ``carmy-frames/1``, in both directions: frozen, and checked when they are decoded."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from carmy_engine import ErrorInfo
 from carmy_engine.transport import OnRunning
 
 Id: TypeAlias = str | int
-"""What a client calls its request; echoed with its type."""
+"""The id of a request, chosen by the client; echoed with its type."""
 
 
 NO_ARGUMENTS = msgspec.Raw(b"null")
-"""Means ``{}``, as a missing field does."""
+"""Stands for ``{}``, as a missing field does."""
 
 
 class _Request(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="op"
 ):
-    """What a client sends.
+    """A frame of a client.
 
     Attributes:
-        id: Echoed in everything that answers it.
+        id: Echoed in every frame that answers it.
     """
 
     id: Id
@@ -36,8 +36,8 @@ class Call(_Request, frozen=True, kw_only=True, tag="call"):
         tool: Its name.
         arguments: JSON; missing and null mean ``{}``.
         request_id: The idempotency identity.
-        timeout_ms: Most milliseconds to take.
-        on_running: Whether to wait for a running attempt with the same request_id.
+        timeout_ms: Limit in milliseconds.
+        on_running: ``wait`` to wait for a running attempt with the same request_id.
         stream: Send events before the answer.
     """
 
@@ -50,13 +50,13 @@ class Call(_Request, frozen=True, kw_only=True, tag="call"):
 
 
 class Cancel(_Request, frozen=True, kw_only=True, tag="cancel"):
-    """Cancel a running call; exactly one of the two is given. The call itself still gets its one answer.
+    """Cancel a running call, by exactly one of `target` and `execution_id`. The call still gets its one answer.
 
     Attributes:
         target: The id of a call on this connection.
         execution_id: Any execution of the same principal.
-        gone: With `target`: nobody waits for the answer any more. A write that was running then counts as interrupted,
-            as if the connection had been lost; a cancel that somebody sees the answer of is recorded.
+        gone: With `target`: the caller discards the answer. A running write then counts as interrupted, as after a
+            lost connection; otherwise the cancel is recorded as its outcome.
     """
 
     target: Id | None = None
@@ -90,10 +90,10 @@ Request: TypeAlias = Call | Cancel | Tools | Describe | Ping | Help
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server puts up with.
+    """The limits of a server.
 
     Attributes:
-        max_message_bytes: Of one message to it.
+        max_message_bytes: Bytes of one message to the server.
         max_calls: Unanswered calls on one connection.
     """
 
@@ -107,8 +107,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="r
     Attributes:
         protocol: Always ``carmy-frames/1``.
         server: The server's name.
-        tools: How many this caller may use.
-        tools_version: Of the catalog.
+        tools: Number of tools that the caller may use.
+        tools_version: The version of the catalog.
         limits: See `Limits`.
     """
 
@@ -123,7 +123,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a streaming call.
 
     Attributes:
-        id: Of the call.
+        id: The id of the call.
         event: Its kind.
         seq: Its position, from 0.
         data: Its payload, JSON.
@@ -136,10 +136,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request that was valid, also when the execution failed.
+    """The answer to a valid request, also if the execution failed.
 
     Attributes:
-        id: Of the request.
+        id: The id of the request.
         ok: True.
         result: JSON.
     """
@@ -150,12 +150,12 @@ class ResultFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a bad request.
+    """The answer to an invalid or refused request.
 
     Attributes:
-        id: Of the request, None if it could not be read.
+        id: The id of the request; None if it could not be read.
         ok: False.
-        error: What was wrong.
+        error: The reason.
     """
 
     id: Id | None

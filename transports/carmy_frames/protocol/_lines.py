@@ -1,4 +1,4 @@
-"""Finds the messages in a stream of bytes, one a line."""
+"""A line splitter: finds the messages in a stream of bytes, one per line."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ _BLANK = b" \t\r"
 
 
 class LineBuffer:
-    """Splits at LF, in linear time however the bytes are cut.
+    """Splits at LF, in linear time for any chunking.
 
-    A CR before the LF and blank lines do not count. Of a line over the limit, the first ``limit + 1`` bytes are given as
-    soon as it is certain, and the rest is skipped: whoever reads sees that it is too long and can answer.
+    A CR before the LF is removed, and blank lines are skipped. A line over the limit yields its first ``limit + 1`` bytes at
+    once, so that the reader can answer; the rest of it is skipped.
 
     Args:
         limit: Bytes of one line, without its end.
@@ -23,20 +23,20 @@ class LineBuffer:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes; give the lines that they complete."""
+        """Add bytes; return the lines that they complete."""
         *ends, rest = data.split(b"\n")
         lines: list[bytes] = []
         for piece in ends:
             if self._partial or self._skipping or len(piece) > self._limit:
                 self._extend(piece, lines)
                 self._end_line(lines)
-            elif piece.strip(_BLANK):  # all of it at once, as nearly every line comes
+            elif piece.strip(_BLANK):  # the common case: a whole line in one chunk
                 lines.append(piece.removesuffix(b"\r"))
         self._extend(rest, lines)
         return lines
 
     def finish(self) -> list[bytes]:
-        """The end of the stream; give the last line, if it lacked its LF."""
+        """End the stream; return a last line without LF."""
         lines: list[bytes] = []
         self._end_line(lines)
         return lines
@@ -45,7 +45,7 @@ class LineBuffer:
         if self._skipping or not piece:
             return
         partial = self._partial
-        # One byte more than the limit is not yet too much: it may be the CR of the line's end.
+        # One byte over the limit is allowed: it may be the CR of the line's end.
         partial += piece[: self._limit + 2 - len(partial)]
         if len(partial) == self._limit + 2:
             lines.append(bytes(partial[: self._limit + 1]))

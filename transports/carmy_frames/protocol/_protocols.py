@@ -1,4 +1,4 @@
-"""One connection, seen from each of its ends."""
+"""The two ends of a connection as protocol objects, sans-IO."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ._frames import Call, ErrorFrame, Event, Id, Limits, Ready, Request, Result
 from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal
 
 DEFAULT_MAX_CALLS = 1000
-"""Unanswered calls on one connection; as many as an engine runs by default. Each may hold an answer in memory."""
+"""Limit of unanswered calls on one connection: as many as an engine runs by default. Each may hold an answer in memory."""
 
 
 class ServerProtocol:
-    """The server's end.
+    """The server's end of a connection.
 
     Args:
-        max_calls: Calls beyond this are refused as ``OVERLOADED``.
+        max_calls: Unanswered calls at one time. Further ones are refused as ``OVERLOADED``.
     """
 
     def __init__(self, max_calls: int = DEFAULT_MAX_CALLS) -> None:
@@ -33,11 +33,11 @@ class ServerProtocol:
 
     @property
     def calls(self) -> Collection[Id]:
-        """The calls that have no answer yet."""
+        """The ids of unanswered calls."""
         return self._calls.keys()
 
     def send_ready(self, server: str, catalog: Catalog) -> bytes:
-        """The first frame."""
+        """Encode the first frame."""
         self.state = SERVER.after(self.state, Signal.READY)
         limits = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=self._max_calls)
         return encode(
@@ -51,17 +51,17 @@ class ServerProtocol:
         )
 
     def receive_message(self, message: bytes) -> Request:
-        """The request in a message. A `Call` counts as accepted: it must get one answer.
+        """Decode the request in a message. A `Call` counts as accepted: it must get one answer.
 
         Raises:
-            RemoteProtocolError: It is not valid, or not allowed now. Send the reply and go on.
+            RemoteProtocolError: The request is not valid, or not allowed now. Send the reply and go on.
             LocalProtocolError: The connection is not open.
         """
         self.state = SERVER.after(self.state, Signal.REQUEST)
         if len(message) > MAX_MESSAGE_BYTES:
             raise too_large(message)
         request = decode_request(message)
-        # Whatever it asks for: two answers with one id could not be told apart.
+        # For every op: two answers with one id would be indistinguishable.
         if request.id in self._calls:
             raise refused(request.id, invalid_request("a call with this id has not been answered yet; choose another"))
         if isinstance(request, Call):
@@ -76,22 +76,22 @@ class ServerProtocol:
         return request
 
     def receive_end(self) -> None:
-        """The client sends nothing more. Calls that were accepted are still to be answered."""
+        """Record the client's end of input. Accepted calls are still answered."""
         self.state = SERVER.after(self.state, Signal.END)
         self._close_if_done()
 
     def send_event(self, call: Id, event: ExecutionEvent) -> bytes:
-        """One event of a streaming call."""
+        """Encode an event of a streaming call."""
         self._calls[call] = CALL.after(self._state_of(call), Signal.EVENT)
         return encode(Event(id=call, event=event.kind, seq=event.seq, data=msgspec.Raw(event_body(event))))
 
     def send_result(self, call: Id, result: bytes) -> bytes:
-        """The answer to a call (its id is free from now on) or to any other request; `result` is JSON."""
+        """Encode the result (JSON) of a request, and free its id."""
         self._answered(call)
         return encode(ResultFrame(id=call, result=msgspec.Raw(result)))
 
     def send_error(self, call: Id, error: ErrorInfo) -> bytes:
-        """The answer to a request that turned out not to be one; frees its id."""
+        """Encode the error that answers a request, and free its id."""
         self._answered(call)
         return encode(ErrorFrame(id=call, error=error))
 
@@ -114,11 +114,11 @@ class ServerProtocol:
 
 
 class ClientProtocol:
-    """The client's end. It gives the ids itself: 1, 2, 3 ...
+    """The client's end of a connection. It numbers its requests 1, 2, 3 ...
 
     Attributes:
         state: See `ClientState`.
-        ready: The server's first frame, once it has come.
+        ready: The server's first frame; None until it has arrived.
     """
 
     def __init__(self) -> None:
@@ -133,14 +133,14 @@ class ClientProtocol:
         return self._requests.keys()
 
     def next_id(self) -> int:
-        """An id that is free."""
+        """Return an unused id."""
         return next(self._ids)
 
     def send(self, request: Request) -> bytes:
-        """The bytes of a request, which from now on waits for its answer.
+        """Encode a request, and expect its answer.
 
         Raises:
-            LocalProtocolError: The connection is not open, the id is taken, or the message is over the server's limit.
+            LocalProtocolError: The connection is not open, the id is in use, or the message exceeds the server's limit.
         """
         state = CLIENT.after(self.state, Signal.REQUEST)
         assert self.ready is not None
@@ -157,14 +157,14 @@ class ClientProtocol:
         return message
 
     def forget(self, request: Id) -> None:
-        """Take back a request whose bytes were not sent."""
+        """Withdraw a request whose bytes were not sent."""
         self._requests.pop(request, None)
 
     def receive_message(self, message: bytes) -> ServerFrame:
-        """The server's frame in a message.
+        """Decode the server's frame in a message.
 
         Raises:
-            RemoteProtocolError: It is none, or nothing that may come now.
+            RemoteProtocolError: The message is no frame, or not allowed now.
         """
         frame = decode_server_frame(message)
         if isinstance(frame, Ready):
@@ -172,17 +172,17 @@ class ClientProtocol:
         if self.state is not ClientState.OPEN:
             raise RemoteProtocolError(invalid_request(f"the first frame is not the 'ready' of {PROTOCOL}"))
         if frame.id is None:
-            return frame  # a refusal of something that the server could not read
+            return frame  # the error for a message that the server could not read
         state = self._requests.get(frame.id)
         signal = Signal.EVENT if isinstance(frame, Event) else Signal.ANSWER
         if state is None or not CALL.allows(state, signal):
-            raise RemoteProtocolError(invalid_request(f"the server sent an {signal} that nobody waits for"))
+            raise RemoteProtocolError(invalid_request(f"the server sent an unexpected {signal}"))
         if signal is Signal.ANSWER:
             del self._requests[frame.id]
         return frame
 
     def receive_end(self) -> Collection[Id]:
-        """The server sends nothing more. Returns the requests that will never be answered."""
+        """Record the server's end of output. Returns the ids of requests that will never be answered."""
         if self.state is not ClientState.CLOSED:
             self.state = CLIENT.after(self.state, Signal.END)
         lost = tuple(self._requests)

@@ -1,4 +1,4 @@
-"""Bodies back into what the engine gives in process: the inverse of `carmy_engine.codec`."""
+"""Decoders of results, events and catalogs: the inverse of `carmy_engine.codec`."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ _SIMPLE: dict[str, type[ExecutionStarted | ToolWaiting | ToolStarted]] = {
 
 
 def parse_result(body: bytes, *, replayed: bool | None = None) -> ExecutionResult:
-    """The result in the body of an answer.
+    """Decode the result in the body of an answer.
 
     Args:
-        body: As `carmy_engine.codec.answer_body` writes it.
-        replayed: For transports that say it elsewhere; None takes the body's member.
+        body: A body as `carmy_engine.codec.answer_body` writes it.
+        replayed: The flag of transports that send it outside the body; None takes the body's member.
 
     Raises:
-        AgentError: ``INVALID_REQUEST``: it is not such a body.
+        AgentError: ``INVALID_REQUEST``: the body is malformed.
     """
     found: _Body = decode(body, decoder=_bodies)
     return ExecutionResult(
@@ -89,16 +89,16 @@ def parse_result(body: bytes, *, replayed: bool | None = None) -> ExecutionResul
 
 
 def parse_event(kind: str, seq: int, body: bytes, tool: str) -> ExecutionEvent | None:
-    """The event of one kind, position and payload; None for kinds that we do not know.
+    """Decode an event; None for an unknown kind.
 
     Args:
-        kind: Such as ``tool.progress``.
+        kind: The kind, such as ``tool.progress``.
         seq: Its position.
-        body: As `carmy_engine.codec.event_body` writes it.
+        body: A payload as `carmy_engine.codec.event_body` writes it.
         tool: The tool that was called; the last event does not repeat it.
 
     Raises:
-        AgentError: ``INVALID_REQUEST``: it is not such a payload.
+        AgentError: ``INVALID_REQUEST``: the payload is malformed.
     """
     if kind == ExecutionCompleted.kind:
         result = parse_result(body)
@@ -130,12 +130,12 @@ def parse_event(kind: str, seq: int, body: bytes, tool: str) -> ExecutionEvent |
 
 
 def parse_catalog(document: bytes) -> Catalog:
-    """The catalog in a document.
+    """Decode the catalog in a document.
 
-    The document is rendered anew, as a server of this version does it, because a carrier may have escaped characters.
+    The document is encoded again, because a carrier may have escaped characters: equal catalogs get equal versions.
 
     Raises:
-        AgentError: ``INVALID_REQUEST``: it is not such a document.
+        AgentError: ``INVALID_REQUEST``: the document is malformed.
     """
     found: _Tools = decode(document, decoder=_catalogs)
     rendered = msgspec.json.encode({"tools": found.tools})

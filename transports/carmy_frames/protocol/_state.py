@@ -1,4 +1,4 @@
-"""The states of a connection and of a call, as tables. A table draws its own diagram for the docs."""
+"""State machines of connections and calls, as tables. A table draws its diagram for the documents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ S = TypeVar("S", bound=enum.StrEnum)
 
 
 class _Word(enum.StrEnum):
-    # The tables are asked several times for each message, and an enum's own hash is computed in Python.
+    # Each message causes several look-ups, and the hash of an enum is computed in Python.
     __hash__ = str.__hash__
 
 
 class Signal(_Word):
-    """What moves a connection or a call, seen from the side whose table it is."""
+    """An input of a state machine, from the view of the side that owns it."""
 
     READY = "ready"
     """The server's first frame."""
@@ -28,23 +28,23 @@ class Signal(_Word):
     ANSWER = "answer"
     """An answer or a refusal."""
     END = "end"
-    """The peer has said its last."""
+    """The peer's end of input."""
     LAST_ANSWER = "last answer"
-    """Nothing is unanswered any more, and the client has said its last."""
+    """The last answer after the client's end of input."""
 
 
 class ServerState(_Word):
-    """Of a server's connection."""
+    """The states of a server's connection."""
 
     STARTING = "starting"
     OPEN = "open"
     ENDING = "ending"
-    """The client sends nothing more; calls that were accepted are still answered."""
+    """The client's input has ended; accepted calls are still answered."""
     CLOSED = "closed"
 
 
 class ClientState(_Word):
-    """Of a client's connection."""
+    """The states of a client's connection."""
 
     CONNECTING = "connecting"
     OPEN = "open"
@@ -52,28 +52,28 @@ class ClientState(_Word):
 
 
 class CallState(_Word):
-    """Of one call, on both sides."""
+    """The states of one call, on both sides."""
 
     PLAIN = "plain"
-    """Its answer comes next."""
+    """The answer comes next."""
     STREAMING = "streaming"
     """Events come before its answer."""
     ANSWERED = "answered"
-    """Its id is free again."""
+    """The id is free again."""
 
 
 class Table(Generic[S]):
-    """Where each signal leads. A signal that is not there is not allowed.
+    """A transition table. A signal without an entry is not allowed.
 
     Args:
-        moves: From a state, by a signal, to a state.
+        moves: The next state, by state and signal.
     """
 
     def __init__(self, moves: Mapping[tuple[S, Signal], S]) -> None:
         self._moves = dict(moves)
 
     def after(self, state: S, signal: Signal) -> S:
-        """The next state.
+        """Return the next state.
 
         Raises:
             LocalProtocolError: The signal is not allowed in this state.
@@ -84,11 +84,11 @@ class Table(Generic[S]):
             raise LocalProtocolError(f"'{signal}' is not allowed when {state}") from None
 
     def allows(self, state: S, signal: Signal) -> bool:
-        """Whether the signal is allowed in this state."""
+        """True if the signal is allowed in this state."""
         return (state, signal) in self._moves
 
     def mermaid(self) -> str:
-        """The diagram, as Mermaid source."""
+        """Return the diagram as Mermaid source."""
         sources = dict.fromkeys(state for state, _ in self._moves)
         reached = {target for (state, _), target in self._moves.items() if target != state}
         lines = ["stateDiagram-v2"]

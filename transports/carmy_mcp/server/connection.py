@@ -24,7 +24,7 @@ from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSON
 from carmy_engine import AgentError, Cause
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import await_foreign
-from carmy_net import FLUSH_SECONDS, SendQueue
+from carmy_net import FLUSH_SECONDS, BatchChannel, SendQueue
 
 from ..protocol.messages import Id, MessageError, error_reply, read, write
 from ..protocol.request_state import Exchange
@@ -41,7 +41,7 @@ CLEANUP_SECONDS = 1.0
 
 async def serve_connection(
     server: Server[Any],
-    channel: trio.abc.Channel[bytes],
+    channel: BatchChannel,
     *,
     stopped: trio.Event,
     write_seconds: float = math.inf,
@@ -55,7 +55,7 @@ async def serve_connection(
 
     Args:
         server: Finds the `Exchange` of a request in its context.
-        channel: Of messages, as `carmy_frames.driver` describes it.
+        channel: The channel of messages.
         stopped: Set when every execution has ended at shutdown.
         write_seconds: For one message to leave; infinite for a peer that may take its time.
         on_left: Called when the client has left, after its requests were cancelled.
@@ -73,7 +73,7 @@ MAX_REQUESTS = 2 * MAX_CALLS
 class _Connection:
     def __init__(
         self,
-        channel: trio.abc.Channel[bytes],
+        channel: BatchChannel,
         stopped: trio.Event,
         write_seconds: float,
         on_left: Callable[[], object],
