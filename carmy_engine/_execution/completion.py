@@ -72,21 +72,22 @@ class Finisher:
         self, execution: Execution, spec: ToolSpec | None, result: ExecutionResult, ending: Ending | None
     ) -> None:
         context = execution.caller.context
+        # By position: so many names would take 0.3 µs more, a twentieth of a call.
         record = ExecutionRecord(
-            execution_id=result.execution_id,
-            request_id=execution.request_id,
-            principal=context.principal,
-            session=context.session,
-            transport=context.transport,
-            tool=execution.tool,
-            effect=None if spec is None else spec.effect,
-            status=status_of(result.error),
-            error_code=None if result.error is None else result.error.code,
-            cause=None if ending is None else ending.cause,
-            duration_ms=result.duration_ms,
-            waited_ms=execution.waited * 1000,
-            started_at=execution.started_at,
-            replayed=result.replayed,
+            result.execution_id,
+            execution.request_id,
+            context.principal,
+            context.session,
+            context.transport,
+            execution.tool,
+            None if spec is None else spec.effect,
+            status_of(result.error),
+            None if result.error is None else result.error.code,
+            None if ending is None else ending.cause,
+            result.duration_ms,
+            execution.waited * 1000,
+            execution.started_at,
+            result.replayed,
         )
         if execution.caller.in_run:
             # Apart, since most calls come from no run, and so many fields take three times as long.

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import trio
@@ -16,6 +16,7 @@ from .._execution.grace import grace
 from .._execution.invoke import Ending
 from .._execution.listing import MAX_LISTED
 from .._execution.sinks import Sinks
+from .._model.cause import Cause
 from .._model.codec import decode, is_json
 from .._model.compiled_tool import CompiledTool
 from .._model.context import AgentContext
@@ -35,8 +36,6 @@ from .joins import Joins
 from .reconcile import ask
 
 log = logging.getLogger("carmy.engine")
-
-T = TypeVar("T")
 
 STORE_SECONDS = 10.0
 """Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""
@@ -72,18 +71,12 @@ class Reservations:
     def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins) -> None:
         self._sinks = sinks
         self._joins = joins
-        self._store = store
+        # A store of this package raises what the protocol names; the boundary costs as much as the store in memory.
+        self._store = store if type(store).__module__.startswith("carmy_engine.") else _GuardedStore(store)
         self._log = RateLimitedLogger(log)  # a store that fails does so for every call
-        # The boundary costs as much as the store in memory does; a store of ours raises no more than it says.
-        self._is_own = type(store).__module__.startswith("carmy_engine.")
         # Of its very class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
         self._takes_back = vars(type(store)).get("takes_back", False) is True
-
-    def _call_store(self, method: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Awaitable[T]:
-        if self._is_own:
-            return method(*args, **kwargs)
-        return await_foreign(call_foreign(method, *args, **kwargs))
 
     async def reserve(
         self, identity: Identity, execution: Execution, tool: CompiledTool, request: ExecutionRequest, arguments: bytes
@@ -109,7 +102,7 @@ class Reservations:
         if not self._never_waits:
             execution.arm()
         try:
-            existing = await self._call_store(self._store.reserve, reservation)
+            existing = await self._store.reserve(reservation)
             if existing is not None and is_in_doubt(existing, mine):
                 existing = await self._take_over(existing, reservation, execution, tool, arguments)
             if execution.may_join and existing is not None and existing.fingerprint == mine:
@@ -155,7 +148,7 @@ class Reservations:
             with trio.move_on_after(STORE_SECONDS):
                 found: list[Reservation] = []
                 for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
-                    found += await self._call_store(entries, state=state, limit=MAX_LISTED)
+                    found += await entries(state=state, limit=MAX_LISTED)
                 return found
         except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             failure = _origin(error)
@@ -172,7 +165,7 @@ class Reservations:
     ) -> Reservation | None:
         """After a wait for another attempt: a run of our own would begin now."""
         now = msgspec.structs.replace(reservation, started_at=time.time())
-        existing = await self._call_store(self._store.reserve, now)
+        existing = await self._store.reserve(now)
         if existing is not None and is_in_doubt(existing, now.fingerprint):
             existing = await self._take_over(existing, now, execution, tool, arguments)
         return existing
@@ -183,10 +176,10 @@ class Reservations:
         """Settle an entry in doubt, if that can be done, and reserve once more."""
         if tool.spec.is_repeatable:
             # It would have freed its id when it was cut off, but a process that dies cannot.
-            await self._call_store(self._store.release, entry.identity, entry.execution_id)
+            await self._store.release(entry.identity, entry.execution_id)
         elif tool.reconcile is not None:
             await self._reconcile(entry, execution, tool, arguments)
-        return await self._call_store(self._store.reserve, new)
+        return await self._store.reserve(new)
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
@@ -195,17 +188,16 @@ class Reservations:
         if answer is False:
             return
         if isinstance(answer, Outcome):
-            complete = self._store.complete
-            settled = await self._call_store(complete, entry.identity, entry.execution_id, answer, time.time())
+            settled = await self._store.complete(entry.identity, entry.execution_id, answer, time.time())
         else:
-            settled = await self._call_store(self._store.release, entry.identity, entry.execution_id)
+            settled = await self._store.release(entry.identity, entry.execution_id)
         if settled:
             self._sinks.record(_settled(entry, execution, tool.spec, answer if isinstance(answer, Outcome) else None))
 
     async def _give_back(self, identity: Identity, execution: Execution) -> None:
         """Release what was reserved if it was; nothing has run."""
         try:
-            await self._call_store(self._store.release, identity, execution.id)
+            await self._store.release(identity, execution.id)
         except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             what = "the idempotency store could not release what %s may have reserved"
             log_traceback(self._log, _origin(error), what, execution.id)
@@ -229,22 +221,21 @@ class Reservations:
                 crashed=ending.crashed,
                 gone=execution.gone,
             )
-        method: Callable[..., Awaitable[bool]]
-        args: tuple[Any, ...] = ()
+        step: Awaitable[bool]
         if left is Leaves.ANSWER:
             outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)
-            method, args = self._store.complete, (identity, execution.id, outcome, time.time())
+            step = self._store.complete(identity, execution.id, outcome, time.time())
         elif left is Leaves.DOUBT:
-            method, args = self._store.interrupt, (identity, execution.id, ending.cause, time.time())
+            step = self._store.interrupt(identity, execution.id, ending.cause, time.time())
         else:
-            method, args = self._store.release, (identity, execution.id)
+            step = self._store.release(identity, execution.id)
         failure: BaseException | None = None
         try:
             if self._never_waits:
-                await self._call_store(method, *args)
+                await step
                 return ending
             with grace(STORE_SECONDS) as limit:
-                await self._call_store(method, *args)
+                await step
         except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             failure = _origin(error)
             what = "the idempotency store could not record the end of %s (%s)"
@@ -273,6 +264,35 @@ class Reservations:
             details=details,
         )
         return Ending(error=told, exception=ending.exception)
+
+
+class _GuardedStore:
+    """A store of other code, behind the error boundary; see `raise_foreign` for what its methods raise."""
+
+    def __init__(self, store: IdempotencyStore) -> None:
+        self._store = store
+
+    async def reserve(self, reservation: Reservation) -> Reservation | None:
+        return await await_foreign(call_foreign(self._store.reserve, reservation))
+
+    async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
+        return await await_foreign(call_foreign(self._store.complete, identity, execution_id, outcome, finished_at))
+
+    async def release(self, identity: Identity, execution_id: str) -> bool:
+        return await await_foreign(call_foreign(self._store.release, identity, execution_id))
+
+    async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
+        return await await_foreign(call_foreign(self._store.interrupt, identity, execution_id, cause, finished_at))
+
+    @property
+    def entries(self) -> Callable[..., Awaitable[list[Reservation]]] | None:
+        """The optional method of that name."""
+        entries: Callable[..., Awaitable[list[Reservation]]] | None = getattr(self._store, "entries", None)
+        return None if entries is None else partial(_list_entries, entries)
+
+
+async def _list_entries(entries: Callable[..., Awaitable[list[Reservation]]], **which: Any) -> list[Reservation]:
+    return await await_foreign(call_foreign(entries, **which))
 
 
 def _plain(data: bytes) -> Any:

@@ -9,7 +9,7 @@ from .effect import Effect
 from .result import ExecutionStatus
 
 
-class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ExecutionRecord(msgspec.Struct, frozen=True, gc=False):
     """One execution, or one refusal, as sinks receive it.
 
     A store that outlives a process may add that of an execution that the process did not live to end: ``cancelled`` with

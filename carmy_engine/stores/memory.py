@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
@@ -56,9 +56,9 @@ class MemoryStore:
         self._retention = retention
         self._clock = clock
         self._entries: dict[Identity, Reservation] = {}
-        # Both with the oldest completion first; the second has those of the first that may give way.
-        self._completed: OrderedDict[Identity, Reservation] = OrderedDict()
-        self._repeatable: OrderedDict[Identity, Reservation] = OrderedDict()
+        # Completed entries, the oldest completion first: those that may give way, and the others.
+        self._repeatable: deque[Reservation] = deque()
+        self._lasting: deque[Reservation] = deque()
         self._bytes = 0
         self._next_expiry = float("inf")
 
@@ -74,7 +74,7 @@ class MemoryStore:
         while len(self._entries) >= self._max_entries or self._bytes + _ENTRY_BYTES > self._max_bytes:
             if not self._repeatable:
                 raise StoreFull
-            self._drop(next(iter(self._repeatable)))
+            self._drop(self._repeatable.popleft())
         self._entries[reservation.identity] = reservation
         self._bytes += _ENTRY_BYTES
         return None
@@ -87,11 +87,10 @@ class MemoryStore:
         completed = self._entries[identity] = msgspec.structs.replace(
             entry, state=ReservationState.COMPLETED, outcome=outcome, finished_at=finished_at, cause=None
         )
-        if not self._completed:
-            self._next_expiry = finished_at + self._retention
-        self._completed[identity] = completed
-        if completed.repeatable:
-            self._repeatable[identity] = completed
+        queue = self._repeatable if completed.repeatable else self._lasting
+        if not queue:
+            self._next_expiry = min(self._next_expiry, finished_at + self._retention)
+        queue.append(completed)
         self._bytes += _bytes_of(outcome)
         return True
 
@@ -148,24 +147,25 @@ class MemoryStore:
         return entry
 
     def _sweep(self) -> None:
-        """Drop completed entries past their retention; they are in the order of their completion."""
+        """Drop completed entries past their retention."""
         now = self._clock()
-        while now >= self._next_expiry:
-            oldest = next(iter(self._completed.values()), None)
-            if oldest is None:
-                self._next_expiry = float("inf")
-                return
-            assert oldest.finished_at is not None
-            self._next_expiry = oldest.finished_at + self._retention
-            if now >= self._next_expiry:
-                self._drop(oldest.identity)
+        if now < self._next_expiry:
+            return
+        expiries: list[float] = []
+        for queue in (self._repeatable, self._lasting):
+            while queue:
+                assert queue[0].finished_at is not None
+                expiry = queue[0].finished_at + self._retention
+                if now < expiry:
+                    expiries.append(expiry)
+                    break
+                self._drop(queue.popleft())
+        self._next_expiry = min(expiries, default=float("inf"))
 
-    def _drop(self, identity: Identity) -> None:
-        """Forget a completed entry."""
-        dropped = self._completed.pop(identity)
-        self._repeatable.pop(identity, None)
-        del self._entries[identity]
-        self._bytes -= _ENTRY_BYTES + _bytes_of(dropped.outcome)
+    def _drop(self, completed: Reservation) -> None:
+        """Forget a completed entry that has left its queue."""
+        del self._entries[completed.identity]
+        self._bytes -= _ENTRY_BYTES + _bytes_of(completed.outcome)
 
 
 def from_settings(settings: StoreSettings) -> MemoryStore:
