@@ -5,7 +5,7 @@ The project's own transports import the core through this module only. ``docs/de
 - Both sides: `raise_single` and `flatten_exceptions` for the exception groups of nurseries, `new_execution_id`, `OnRunning` and `may_join`,
   `not_known`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
 - Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
-- Servers: `as_agent_error`, `raise_own` and `contain` for the boundaries around one call, one connection and one task; `QuickScope` for
+- Servers: `Transport` for what the entry point names, `as_agent_error`, `raise_own` and `contain` for the boundaries around one call, one connection and one task; `QuickScope` for
   the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its kinds of address; `hard_limit`,
   `stop_limit`, `end_at_once` and `kill_descendants` for the end of a process; `RateLimitedLogger` for lines that a peer can cause.
 - Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`. For the tools of another protocol, the errors
@@ -16,6 +16,7 @@ The project's own transports import the core through this module only. ``docs/de
 from __future__ import annotations
 
 from ._app.serve import end_at_once, hard_limit, kill_descendants, stop_limit
+from ._app.transport import Transport
 from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._execution.cancel_scope import QuickScope
 from ._execution.event_stream import EventBuffer
@@ -55,6 +56,7 @@ __all__ = [
     "QuickScope",
     "RateLimitedLogger",
     "TcpAddress",
+    "Transport",
     "UnixAddress",
     "as_agent_error",
     "ask_foreign",

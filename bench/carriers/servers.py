@@ -27,9 +27,10 @@ async def echo(text: str) -> str:
 
 async def serve_ours(kind: str) -> None:
     if kind == "stdio":
+        from carmy_stdio import claim
         from carmy_stdio import serve as serve_stdio
 
-        serve_stdio.prepare()
+        claim()
         async with App("bench").add(echo).open() as engine:
             await serve_stdio(engine)
         return

@@ -40,17 +40,15 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(sign
 """The last is sent where a terminal is closed; Windows has none."""
 
 
-class Transport(Protocol):
-    """What the entry-point group ``carmy.transports`` offers."""
+class Serve(Protocol):
+    """A function that serves an engine, such as a `Transport`."""
 
-    def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]:
+    def __call__(self, engine: Engine, /, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]:
         """Serve until cancelled or until ``engine.stopped``; report the address once listening."""
         ...
 
 
-async def serve(
-    engine: Engine, transport: Transport, *, announce: Callable[[str], None], patient: bool = False
-) -> None:
+async def serve(engine: Engine, transport: Serve, *, announce: Callable[[str], None], patient: bool = False) -> None:
     """Serve until the transport returns or a signal has been obeyed. Returns with the engine shut down.
 
     Args:
@@ -75,7 +73,7 @@ async def serve(
             nursery.cancel_scope.cancel()
 
 
-async def _serve(engine: Engine, transport: Transport, announce: Callable[[str], None]) -> None:
+async def _serve(engine: Engine, transport: Serve, announce: Callable[[str], None]) -> None:
     async with trio.open_nursery() as nursery:
         listening = await nursery.start(partial(_call, transport, engine))
         # What is there by now stays. To look through it for garbage again and again would hold up all calls, for 90 ms each time
@@ -84,7 +82,7 @@ async def _serve(engine: Engine, transport: Transport, announce: Callable[[str],
         announce(listening)
 
 
-async def _call(transport: Transport, engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
+async def _call(transport: Serve, engine: Engine, *, task_status: trio.TaskStatus[str]) -> None:
     await transport(engine, task_status=task_status)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 import cyclopts
 
 from .._app import plugins
 from .._app.app import App
+from .._app.transport import Transport
 from .._config.settings import Settings
 from .._model.errors import CarmyError, ConfigurationError
 from .._model.suggestions import nearest
@@ -23,7 +23,7 @@ from ._loop import run_loop
 from ._notices import say
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
 from ._problems import outside_problems
-from ._serving import KNOWN_TRANSPORTS, Servers
+from ._serving import DEFAULT, ServeCommands
 from ._stdout import claimed_stdout, help_console
 from ._target import NoTargetError, Target, load_target, one_word_too_many, refuse_nested_run
 
@@ -38,9 +38,13 @@ def run(app: App | None, argv: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    parser = _parser(app, prints_help=not {"--help", "-h", "--version"}.isdisjoint(argv))
     try:
         refuse_nested_run()
+        parser = _parser(app, argv)
+    except (CarmyError, Failure) as error:
+        say(str(error))
+        return FAILURE
+    try:
         code: int | None = parser(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.UnusedCliTokensError as error:
         told = one_word_too_many(argv, (error.unused_tokens or ["?"])[0], [*parser], targets=app is None)
@@ -63,7 +67,13 @@ def run(app: App | None, argv: Sequence[str]) -> int:
     return SUCCESS if code is None else code  # None: it was --help or --version
 
 
-def _parser(app: App | None, *, prints_help: bool) -> cyclopts.App:
+def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
+    """The parser. Of the transports it loads the one that the command line names, or all to print their help.
+
+    Raises:
+        ConfigurationError: The transport that the command line names cannot be loaded.
+    """
+    prints_help = not {"--help", "-h", "--version"}.isdisjoint(argv)
     name = "carmy" if app is None else app.name
     target = "" if app is not None else "[TARGET] "
     parser = cyclopts.App(
@@ -75,13 +85,8 @@ def _parser(app: App | None, *, prints_help: bool) -> cyclopts.App:
         help_format="plaintext",
     )
     commands = _Commands(app)
-    servers = Servers(app)
-    serve = commands.fitting(servers.serve)
-    parser.default(serve)
-    parser.command(serve, name="serve")
-    for transport in dict.fromkeys([*KNOWN_TRANSPORTS, *entry_points(group=plugins.TRANSPORTS).names]):
-        if transport != "http" and "+" not in transport:
-            parser.command(commands.fitting(servers.transport(transport)), name=transport)
+    transports = {"serve": DEFAULT, **{other: other for other in plugins.transport_names() if other != DEFAULT}}
+    word = argv[0] if argv else ""
     parser.command(commands.fitting(commands.tools), name="tools")
     parser.command(Calls(app).call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
     parser.command(commands.fitting(commands.check), name="check")
@@ -95,7 +100,33 @@ def _parser(app: App | None, *, prints_help: bool) -> cyclopts.App:
         executions.settle, name="settle", usage=f"Usage: {name} executions settle {target}EXECUTION [OPTIONS]"
     )
     parser.command(group)
+    is_serve = word.startswith("-") or word not in [*parser, *transports]
+    for command, transport in transports.items():
+        is_wanted = command == word or (is_serve and command == "serve")
+        parser.command(_serving(app, transport, is_wanted=is_wanted, is_shown=is_serve and prints_help), name=command)
+    parser.default(parser["serve"].default_command)
     return parser
+
+
+def _serving(app: App | None, transport: str, *, is_wanted: bool, is_shown: bool) -> Callable[..., int]:
+    """The command of a transport; if it is neither wanted nor shown, a stand-in that holds its name.
+
+    Raises:
+        ConfigurationError: The transport is wanted and cannot be loaded.
+    """
+
+    def stand_in() -> int:
+        return FAILURE
+
+    if not (is_wanted or is_shown):
+        return stand_in
+    try:
+        return ServeCommands(app).command(transport)
+    except ConfigurationError as problem:
+        if is_wanted:
+            raise
+        stand_in.__doc__ = str(problem)
+        return stand_in
 
 
 class _Commands:
@@ -151,12 +182,12 @@ class _Commands:
         return without_target
 
 
-def _served(settings: Settings) -> object:
-    """What ``serve`` serves with; None where its packages are not installed, so that it is not checked."""
+def _served(settings: Settings) -> Transport[...] | None:
+    """The transport of ``serve``; None, and a line for people, if one of its packages is missing."""
     try:
-        transport = plugins.find(plugins.TRANSPORTS, "http")
-        if (require := getattr(transport, "require", None)) is not None:
-            require(settings)
+        transport = plugins.find_transport(DEFAULT)
+        if transport.require is not None:
+            transport.require(settings)
         return transport
     except ConfigurationError as missing:
         say(f"whether the application could be served over HTTP was not checked: {missing}")

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from .._app.app import App
 from .._app.plugins import find_store
+from .._app.transport import Transport
 from .._config.settings import Settings
 from .._execution.grace import grace
 from .._model.errors import ConfigurationError
 from ..stores.memory import MemoryStore
 
 
-async def outside_problems(app: App, transport: object, settings: Settings) -> list[ConfigurationError]:
+async def outside_problems(app: App, transport: Transport[...] | None, settings: Settings) -> list[ConfigurationError]:
     """Everything in the settings, the network and the store that keeps a transport from serving the application.
 
     Args:
         app: The application.
-        transport: May have ``async def problems(settings, *, authenticated)``.
+        transport: The transport; None if it cannot be loaded.
         settings: To be served with.
     """
-    look = getattr(transport, "problems", None)
     found: list[ConfigurationError] = await _store_problems(app, settings)
-    if look is not None:
-        found[:0] = await look(settings, authenticated=app.authenticator is not None)
+    if transport is not None and transport.problems is not None:
+        found[:0] = await transport.problems(settings, authenticated=app.authenticator is not None)
     return found
 
 

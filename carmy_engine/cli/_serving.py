@@ -1,19 +1,20 @@
-"""The commands that serve: one for each transport."""
+"""The commands that serve: one for each installed transport."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from .._app import plugins, serve
 from .._app.app import App
+from .._app.transport import Listen, Transport
 from .._config.settings import LogFormat, LogLevel, Settings
 from .._config.sources import checked_option
 from .._model.errors import ConfigurationError, StartupError
@@ -27,147 +28,113 @@ from ._stdout import claimed_stdout
 from ._supervisor import supervise
 from ._target import Target, load_target
 
+DEFAULT = "http"
+"""The transport of the command ``serve``."""
+
 Address = Annotated[
     str | None, Parameter(help="Where to listen: HOST:PORT (port 0 picks a free one), unix:PATH or fd://N.")
 ]
 Server = Annotated[Literal["hypercorn", "native"] | None, Parameter(help="The HTTP front end.")]
-Http = Annotated[bool, Parameter(negative="", help="Over HTTP, at /mcp, instead of standard input and output.")]
+Http = Annotated[bool, Parameter(negative="", help="Over HTTP instead of standard input and output.")]
 Processes = Annotated[int | None, Parameter(help="How many processes serve; each has an engine of its own.")]
 Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]
 Level = Annotated[LogLevel | None, Parameter(name="--log-level", help="The least severe level that is logged.")]
 Format = Annotated[LogFormat | None, Parameter(name="--log-format", help="text, or json: one object on each line.")]
 
-KNOWN_TRANSPORTS = {
-    "stdio": "Serve the process that started it, over standard input and output.",
-    "ws": "Serve over WebSocket.",
-    "mcp": "Serve clients of MCP, over standard input and output or, with --http, over HTTP.",
+_OPTIONS: Mapping[str, tuple[str, Any]] = {
+    "address": ("address", Address),
+    "http.server": ("server", Server),
+    "http.processes": ("processes", Processes),
 }
-"""Ours, and what their commands do; they are named even where their packages are missing."""
+"""The parameter of a command for each setting that a transport may have as an option."""
 
-_LEAVE_STDOUT_ALONE = frozenset({"http", "ws", "mcp+http"})
-"""Transports that write nothing to standard output. Any other one claims it for itself."""
+_COMMON: Mapping[str, tuple[str, Any]] = {
+    "expose_errors": ("dev", Dev),
+    "log.level": ("level", Level),
+    "log.format": ("format", Format),
+}
+"""The same for settings that every command has as an option."""
 
 
-class Servers:
+class ServeCommands:
     """The commands, over one application, or over the one that each command line names."""
 
     def __init__(self, app: App | None) -> None:
         self._app = app
 
-    def serve(
-        self,
-        target: Target = None,
-        /,
-        *,
-        address: Address = None,
-        server: Server = None,
-        processes: Processes = None,
-        dev: Dev = False,
-        level: Level = None,
-        format: Format = None,  # noqa: A002 - the option is --log-format
-    ) -> int:
-        """Serve over HTTP."""
-        options = _options(address=address, server=server, processes=processes, dev=dev, level=level, format=format)
-        return self._serve("http", target, options, refused="serve")
+    def command(self, name: str) -> Callable[..., int]:
+        """The command that serves through a transport, with the options that the transport describes.
 
-    def transport(self, name: str) -> Callable[..., int]:
-        """The command that serves through another transport."""
+        Raises:
+            ConfigurationError: The transport cannot be loaded.
+        """
+        transport = plugins.find_transport(name)
+        word = "serve" if name == DEFAULT else name
 
-        def command(
-            target: Target = None,
-            /,
-            *,
-            address: Address = None,
-            dev: Dev = False,
-            level: Level = None,
-            format: Format = None,  # noqa: A002
-        ) -> int:
-            return self._serve(
-                name, target, _options(address=address, dev=dev, level=level, format=format), refused=name
-            )
+        def command(target: str | None = None, /, *, http: bool = False, **given: Any) -> int:
+            chosen = transport.over_http if http and transport.over_http is not None else transport
+            foreign = [_OPTIONS[setting][0] for setting in _options_of(transport) if setting not in chosen.options]
+            if any(given.get(option) is not None for option in foreign):
+                names = " and ".join(f"--{option}" for option in foreign)
+                raise UsageError(f"{names} of {word} {'goes' if len(foreign) == 1 else 'go'} with --http")
+            identity = local_identity(given.pop("principal", None), given.pop("permission", None))
+            if not chosen.has_local_callers:
+                refuse_identity(identity, f"{word} --http" if http else word)
+            return self._serve(f"{name} over HTTP" if http else name, chosen, target, _settings(given), identity)
 
-        def child(
-            target: Target = None,
-            /,
-            *,
-            principal: Principal = None,
-            permission: Permission = None,
-            dev: Dev = False,
-            level: Level = None,
-            format: Format = None,  # noqa: A002
-        ) -> int:
-            identity = local_identity(principal, permission)
-            return self._serve(name, target, _options(dev=dev, level=level, format=format), identity)
-
-        def either(
-            target: Target = None,
-            /,
-            *,
-            http: Http = False,
-            address: Address = None,
-            server: Server = None,
-            principal: Principal = None,
-            permission: Permission = None,
-            dev: Dev = False,
-            level: Level = None,
-            format: Format = None,  # noqa: A002
-        ) -> int:
-            if not http and (address is not None or server is not None):
-                raise UsageError(f"--address and --server of {name} go with --http")
-            options = _options(address=address, server=server, dev=dev, level=level, format=format)
-            identity = local_identity(principal, permission)
-            if http:
-                return self._serve(f"{name}+http", target, options, identity, refused=f"{name} --http")
-            return self._serve(name, target, options, identity)
-
-        if name == "stdio":
-            found: Callable[..., int] = child
-        else:
-            found = either if f"{name}+http" in entry_points(group=plugins.TRANSPORTS).names else command
-        found.__doc__ = KNOWN_TRANSPORTS.get(name, f"Serve over {name}.")
-        return found
+        parameters = list(_parameters(transport, has_target=self._app is None))
+        command.__doc__ = transport.help
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what `inspect` looks for
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
 
     def _serve(
-        self,
-        name: str,
-        target: str | None,
-        options: Mapping[str, Any],
-        identity: Identity | None = None,
-        *,
-        refused: str | None = None,
+        self, name: str, transport: Transport[...], target: str | None, options: Mapping[str, Any], identity: Identity
     ) -> int:
-        """Serve through one transport.
-
-        Args:
-            name: The transport's.
-            target: As on the command line.
-            options: Settings from the command line.
-            identity: Of local callers; None: from the environment.
-            refused: The command, if its callers are not local.
-        """
         worker = _worker.inherited()
-        if identity is None:
-            identity = local_identity(None, None)
-        if refused is not None:
-            refuse_identity(identity, refused)
         with contextlib.ExitStack() as claimed:
-            transport = plugins.find(plugins.TRANSPORTS, name)
-            if (prepare := getattr(transport, "prepare", None)) is not None:
-                prepare()  # takes standard input and output for itself, before anything of the application's uses them
-            else:
+            if transport.prepare is not None:
+                transport.prepare()
+            if transport.prepare is None or not transport.claims_stdout:
                 claimed.enter_context(claimed_stdout(is_needed=False))
             app = load_target(self._app, target, options, None if worker is None else os.getpid())
             settings = app.settings
-            if identity != Identity():
-                transport = functools.partial(transport, principal=identity.principal, permissions=identity.permissions)
-            if name not in _LEAVE_STDOUT_ALONE:
+            if transport.claims_stdout:
                 claimed.close()
-            if worker is None and name == "http" and settings.http.processes > 1:
-                return _supervise(transport, app, settings)
-            return _serve(name, transport, app, settings, worker)
+            if worker is None and transport.listen is not None and settings.http.processes > 1:
+                return _supervise(transport, transport.listen, app, settings)
+            return _serve(name, transport, app, settings, worker, identity)
 
 
-def _serve(name: str, transport: serve.Transport, app: App, settings: Settings, worker: _worker.Worker | None) -> int:
+def _options_of(transport: Transport[...]) -> Sequence[str]:
+    """The settings that the command has options for, in the order of `_OPTIONS`."""
+    over_http = () if transport.over_http is None else transport.over_http.options
+    return [setting for setting in _OPTIONS if setting in (*transport.options, *over_http)]
+
+
+def _parameters(transport: Transport[...], *, has_target: bool) -> Iterator[inspect.Parameter]:
+    """The parameters of the command of a transport."""
+    if has_target:
+        yield inspect.Parameter("target", inspect.Parameter.POSITIONAL_ONLY, default=None, annotation=Target)
+    named: list[tuple[str, Any]] = []
+    if transport.over_http is not None:
+        named.append(("http", Http))
+    named += [_OPTIONS[setting] for setting in _options_of(transport)]
+    if transport.has_local_callers:
+        named += [("principal", Principal), ("permission", Permission)]
+    for name, annotation in [*named, *_COMMON.values()]:
+        default = False if annotation in (Http, Dev) else None
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _serve(
+    name: str,
+    transport: Transport[...],
+    app: App,
+    settings: Settings,
+    worker: _worker.Worker | None,
+    identity: Identity,
+) -> int:
     said: list[str] = []
     tell: Callable[[str], None] = say
     if worker is not None:
@@ -178,11 +145,15 @@ def _serve(name: str, transport: serve.Transport, app: App, settings: Settings, 
         said.append(line)
         tell(line)
 
+    serving: serve.Serve = transport
+    if transport.has_local_callers:
+        serving = functools.partial(transport, principal=identity.principal, permissions=identity.permissions)
+
     async def main() -> None:
         problems = await outside_problems(app, transport, settings)
         async with app.open(settings=settings, problems=problems) as engine:
             # A terminal or a service manager may signal a worker, and its supervisor does as well: that is one signal.
-            await serve.serve(engine, transport, announce=announce, patient=worker is not None)
+            await serve.serve(engine, serving, announce=announce, patient=worker is not None)
 
     try:
         run_loop(main)
@@ -194,7 +165,7 @@ def _serve(name: str, transport: serve.Transport, app: App, settings: Settings, 
     return SUCCESS
 
 
-def _supervise(transport: serve.Transport, app: App, settings: Settings) -> int:
+def _supervise(transport: Transport[...], listen: Listen, app: App, settings: Settings) -> int:
     """Serve with several processes, each of which runs this very command line."""
     if forgets(app):
         say(
@@ -207,34 +178,20 @@ def _supervise(transport: serve.Transport, app: App, settings: Settings) -> int:
     async def main() -> int:
         if problems := [*app.check(), *await outside_problems(app, transport, settings)]:
             raise StartupError(problems)
-        return await supervise(command, transport, settings, authenticated=authenticated, say=say)
+        return await supervise(command, listen, settings, authenticated=authenticated, say=say)
 
     return run_loop(main)
 
 
-def _options(
-    *,
-    address: str | None = None,
-    server: str | None = None,
-    processes: int | None = None,
-    dev: bool = False,
-    level: str | None = None,
-    format: str | None = None,  # noqa: A002
-) -> dict[str, Any]:
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that options of a command give, by dotted name.
 
     Raises:
         UsageError: A value does not fit.
     """
-    given = {
-        "address": address,
-        "http.server": server,
-        "http.processes": processes,
-        "expose_errors": dev or None,
-        "log.level": level,
-        "log.format": format,
-    }
+    values = {setting: given.get(option) for setting, (option, _) in {**_OPTIONS, **_COMMON}.items()}
+    values["expose_errors"] = given.get("dev") or None  # without the option, other sources decide
     try:
-        return {name: checked_option(name, value) for name, value in given.items() if value is not None}
+        return {name: checked_option(name, value) for name, value in values.items() if value is not None}
     except ConfigurationError as error:
         raise UsageError(str(error)) from None

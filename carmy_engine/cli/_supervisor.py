@@ -10,16 +10,16 @@ import contextlib
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import trio
 
 from .._app.serve import FLUSH_SECONDS, STUBBORN_SECONDS, kill_descendants, stop_signals
+from .._app.transport import Listen, Listening
 from .._config.settings import Settings
 from .._engine.engine import CLOSING_SECONDS
 from .._execution.grace import grace
-from ._outcome import FAILURE, SUCCESS, USAGE, Failure
+from ._outcome import FAILURE, SUCCESS, USAGE
 from ._worker import environment
 
 FIRST_WAIT_SECONDS = 0.5
@@ -41,26 +41,6 @@ ALONE = "each has turns, rate limits and max_executions of its own, and knows it
 """What several processes do not share."""
 
 
-class Listening(Protocol):
-    """A socket that listens."""
-
-    def fileno(self) -> int:
-        """Its descriptor."""
-        ...
-
-    def close(self) -> None:
-        """Listen no more."""
-        ...
-
-
-class Listens(Protocol):
-    """What a transport has as ``listen`` that can be served by several processes."""
-
-    def __call__(self, settings: Settings, *, authenticated: bool) -> Awaitable[Sequence[Listening]]:
-        """Listen at the address of the settings."""
-        ...
-
-
 def next_wait(crashes: int) -> float | None:
     """Seconds until a worker is replaced that has ended so many times in a row; None when it is not replaced any more."""
     return None if crashes >= MAX_CRASHES else FIRST_WAIT_SECONDS * 2 ** (crashes - 1)
@@ -76,13 +56,13 @@ def ending(code: int) -> str:
 
 
 async def supervise(
-    command: Sequence[str], transport: object, settings: Settings, *, authenticated: bool, say: Callable[[str], None]
+    command: Sequence[str], listen: Listen, settings: Settings, *, authenticated: bool, say: Callable[[str], None]
 ) -> int:
     """Listen, and serve with as many processes as the settings say until a signal.
 
     Args:
         command: What each of them runs.
-        transport: Of all of them.
+        listen: Opens the sockets that they share.
         settings: Of the application.
         authenticated: Whether callers have to show credentials.
         say: Gets lines for people.
@@ -92,11 +72,7 @@ async def supervise(
 
     Raises:
         ConfigurationError: The settings do not allow it, or the address cannot be had.
-        Failure: The transport cannot be served by several processes.
     """
-    listen: Listens | None = getattr(transport, "listen", None)
-    if listen is None:
-        raise Failure("this transport cannot be served by several processes")
     count = settings.http.processes
     listening = await listen(settings, authenticated=authenticated)
     say(f"{count} processes; {ALONE}")

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from carmy_engine import App, ExecutionRequest
+from carmy_engine import App, ConfigurationError, Engine, ExecutionRequest
 from carmy_engine._config.settings import LogSettings, Settings
 from carmy_engine._config.sources import Deployment
 from carmy_engine.cli import _logs
 from carmy_engine.cli._problems import outside_problems
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
+from carmy_engine.transport import Transport
 from carmy_mcp import open_mcp
 from carmy_stdio import open_stdio
 
@@ -236,15 +237,18 @@ def test_check_changes_nothing(carmy: Carmy, directory: Path, monkeypatch: pytes
 
 async def test_a_transport_may_add_problems() -> None:
     """What a transport of another package refuses is in the list, and a transport without such a list adds none."""
-    problem = ValueError("not like this")
+    problem = ConfigurationError("not like this")
 
-    class Pigeon:
-        async def problems(self, settings: Settings, *, authenticated: bool) -> list[ValueError]:
-            assert not authenticated
-            return [problem]
+    async def serve(engine: Engine) -> None:
+        pytest.fail("nothing is served")
+
+    async def problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+        assert not authenticated
+        return [problem]
 
     app = App("birds").store(MemoryStore())
-    assert await outside_problems(app, Pigeon(), app.settings) == [problem]
+    assert await outside_problems(app, Transport(serve, problems=problems), app.settings) == [problem]
+    assert await outside_problems(app, Transport(serve), app.settings) == []
     assert await outside_problems(app, None, app.settings) == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from carmy_engine import ConfigurationError, Engine, Settings
-from carmy_engine.transport import missing_extra
+from carmy_engine.transport import Transport, missing_extra
 from carmy_net import Server, listener_url, network_problems, open_listeners
 
 from .api.endpoints import Endpoints
@@ -20,40 +20,43 @@ from .native.connector import NativeConnector
 log = logging.getLogger("carmy.http")
 
 
-class _Http:
-    """The transport. An object, because the command may have to `listen` for several processes of it."""
+async def serve_http(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve an engine over HTTP until it has stopped, or until cancelled.
 
-    listen = staticmethod(open_listeners)
-    problems = staticmethod(network_problems)
+    Once ``engine.stopping`` is set, the listener closes, idle connections close a moment later, and every answer is the last
+    of its connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
+    open and nothing is waited for.
 
-    def require(self, settings: Settings) -> None:
-        """Import what serving with these settings takes.
+    Args:
+        engine: An open engine; its settings say where and how.
+        task_status: Started with a line for people, which ends in the address, once connections are accepted.
 
-        Raises:
-            ConfigurationError: A package is missing.
-        """
-        if settings.http.server == "hypercorn":
-            _hypercorn()
-
-    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve an engine over HTTP until it has stopped, or until cancelled.
-
-        Once ``engine.stopping`` is set, the listener closes, idle connections close a moment later, and every answer is the last
-        of its connection. Once ``engine.stopped`` is set, answers get two seconds to leave. When cancelled, nothing is left
-        open and nothing is waited for.
-
-        Args:
-            engine: An open engine; its settings say where and how.
-            task_status: Started with a line for people, which ends in the address, once connections are accepted.
-
-        Raises:
-            ConfigurationError: The settings do not allow it, or the address cannot be had.
-        """
-        async with open_mounts(engine) as mounts:
-            await serve_endpoints(engine, Endpoints(engine, mounts), "http", task_status=task_status)
+    Raises:
+        ConfigurationError: The settings do not allow it, or the address cannot be had.
+    """
+    async with open_mounts(engine) as mounts:
+        await serve_endpoints(engine, Endpoints(engine, mounts), "http", task_status=task_status)
 
 
-serve = _Http()
+def _require(settings: Settings) -> None:
+    """Import the packages that serving with these settings needs.
+
+    Raises:
+        ConfigurationError: A package is missing.
+    """
+    if settings.http.server == "hypercorn":
+        _hypercorn()
+
+
+serve = Transport(
+    serve_http,
+    help="Serve over HTTP.",
+    options=("address", "http.server", "http.processes"),
+    require=_require,
+    problems=network_problems,
+    listen=open_listeners,
+)
+"""The transport; see `serve_http`."""
 
 
 def _hypercorn() -> Any:
@@ -77,7 +80,7 @@ async def serve_endpoints(
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve some endpoints; see `serve`.
+    """Serve some endpoints; see `serve_http`.
 
     Args:
         engine: An open engine; its settings say where and how.

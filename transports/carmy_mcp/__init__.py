@@ -16,6 +16,7 @@ mean here, `_client_link` what `_client_stdio` and `_client_http` have in common
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from carmy_engine.transport import missing_extra
@@ -24,7 +25,7 @@ from .server.mount import mount
 
 if TYPE_CHECKING:
     from .client.executor import open_mcp
-    from .server.stdio import serve
+    from .server.transport import serve
 
 __all__ = ["mount", "open_mcp", "serve"]
 
@@ -33,7 +34,9 @@ def __getattr__(name: str) -> Any:
     """Import what needs the SDK when it is first asked for: that takes half a second."""
     try:
         if name == "serve":
-            from .server.stdio import serve  # noqa: PLC0415 - see above
+            if importlib.util.find_spec("mcp") is None:
+                raise ModuleNotFoundError(name="mcp")
+            from .server.transport import serve  # noqa: PLC0415 - see above
 
             return serve
         if name == "open_mcp":

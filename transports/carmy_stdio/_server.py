@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from carmy_engine import Engine
-from carmy_engine.transport import hard_limit, kill_descendants, stop_limit
+from carmy_engine.transport import Transport, hard_limit, kill_descendants, stop_limit
 from carmy_frames.driver import serve_channel
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
@@ -24,53 +24,52 @@ from ._pipe_io import ThreadWriter, reader_of
 log = logging.getLogger("carmy.stdio")
 
 
-class _Stdio:
-    """The transport. An object, because the command has to `prepare` it before it loads what it serves."""
+async def serve_stdio(
+    engine: Engine,
+    *,
+    principal: str | None = None,
+    permissions: Iterable[str] = (),
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the process that started this one, until the input ends.
 
-    def prepare(self) -> None:
-        """Take standard input and output; see `carmy_stdio.claim`."""
-        claim()
+    The caller needs no credentials: it has started this process. Calls that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads the
+    output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
 
-    async def __call__(
-        self,
-        engine: Engine,
-        *,
-        principal: str | None = None,
-        permissions: Iterable[str] = (),
-        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Serve the process that started this one, until the input ends.
+    Args:
+        engine: An open engine.
+        principal: The caller's.
+        permissions: The caller's.
+        task_status: Started with a line for people.
 
-        The caller needs no credentials: it has started this process. Calls that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads the
-        output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
-
-        Args:
-            engine: An open engine.
-            principal: The caller's.
-            permissions: The caller's.
-            task_status: Started with a line for people.
-
-        Raises:
-            ConfigurationError: Standard output is closed.
-        """
-        drain_seconds = engine.settings.drain_timeout_secs
-        # As long again for a parent that is slow to read the answers.
-        limit = stop_limit(engine.settings) + drain_seconds
-        async with open_lines(engine, limit) as channel:
-            task_status.started("stdio ready")
-            await serve_channel(
-                engine.bind(transport="stdio", principal=principal, permissions=permissions),
-                channel,
-                server=engine.name,
-                stopped=engine.stopped,
-                drain_seconds=drain_seconds,
-                log=log,
-                write_seconds=math.inf,  # a parent may take its time to read, and holds nothing but itself
-            )
+    Raises:
+        ConfigurationError: Standard output is closed.
+    """
+    drain_seconds = engine.settings.drain_timeout_secs
+    # As long again for a parent that is slow to read the answers.
+    limit = stop_limit(engine.settings) + drain_seconds
+    async with open_lines(engine, limit) as channel:
+        task_status.started("stdio ready")
+        await serve_channel(
+            engine.bind(transport="stdio", principal=principal, permissions=permissions),
+            channel,
+            server=engine.name,
+            stopped=engine.stopped,
+            drain_seconds=drain_seconds,
+            log=log,
+            write_seconds=math.inf,  # a parent may take its time to read, and holds nothing but itself
+        )
 
 
-serve = _Stdio()
-"""The transport; see `_Stdio.__call__`."""
+serve = Transport(
+    serve_stdio,
+    help="Serve the process that started it, over standard input and output.",
+    options=(),
+    has_local_callers=True,
+    claims_stdout=True,
+    prepare=claim,
+)
+"""The transport; see `serve_stdio`."""
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
 
 from carmy_engine import AgentError, BoundEngine, Engine
-from carmy_engine.transport import RateLimitedLogger, as_agent_error, contain, raise_own
+from carmy_engine.transport import RateLimitedLogger, Transport, as_agent_error, contain, raise_own
 from carmy_frames.driver import ConnectionEnd, serve_channel
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners
@@ -23,41 +23,36 @@ ACCEPT_SECONDS = 10.0
 """For the answer to an accepted handshake: a few hundred bytes into an empty socket."""
 
 
-class _WebSocket:
-    """The transport: an object, because the command reads its `problems`."""
+async def serve_websocket(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve an engine over WebSocket until it has stopped, or until cancelled.
 
-    problems = staticmethod(network_problems)
+    Once ``engine.stopping`` is set, the listener closes and connections go on. Once ``engine.stopped`` is set, answers get
+    two seconds to leave, and every connection is closed with 1001. When cancelled, it closes everything at once.
 
-    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve an engine over WebSocket until it has stopped, or until cancelled.
+    Args:
+        engine: An open engine. Its settings give the address, the table ``http`` (hosts, origins, the time for a head,
+            the number of connections) and the drain time.
+        task_status: Started with a line for people, which ends in the address, once connections are accepted.
 
-        Once ``engine.stopping`` is set, the listener closes and connections go on. Once ``engine.stopped`` is set, answers get
-        two seconds to leave, and every connection is closed with 1001. When cancelled, it closes everything at once.
+    Raises:
+        ConfigurationError: The settings are refused, or the address cannot be bound.
+    """
+    settings = engine.settings
+    access = Access(engine, "websocket")
+    listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
 
-        Args:
-            engine: An open engine. Its settings give the address, the table ``http`` (hosts, origins, the time for a head,
-                the number of connections) and the drain time.
-            task_status: Started with a line for people, which ends in the address, once connections are accepted.
+    limited_log = RateLimitedLogger(log)
 
-        Raises:
-            ConfigurationError: The settings are refused, or the address cannot be bound.
-        """
-        settings = engine.settings
-        access = Access(engine, "websocket")
-        listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
+    def connect(stream: trio.SocketStream) -> Connection:
+        return Connection(engine, access, stream, limited_log)
 
-        limited_log = RateLimitedLogger(log)
-
-        def connect(stream: trio.SocketStream) -> Connection:
-            return Connection(engine, access, stream, limited_log)
-
-        server = Server(connect, settings.http.max_connections, log=log)
-        line = f"ws listening on {listener_url(listeners[0], 'ws', PATH)}"
-        await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
+    server = Server(connect, settings.http.max_connections, log=log)
+    line = f"ws listening on {listener_url(listeners[0], 'ws', PATH)}"
+    await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 
 
-serve = _WebSocket()
-"""The transport; see `_WebSocket.__call__`."""
+serve = Transport(serve_websocket, help="Serve over WebSocket.", problems=network_problems)
+"""The transport; see `serve_websocket`."""
 
 
 class Connection:

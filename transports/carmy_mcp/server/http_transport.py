@@ -7,37 +7,27 @@ import trio
 from carmy_engine import Engine
 from carmy_http.api.endpoints import Endpoints
 from carmy_http.server import serve_endpoints
-from carmy_net import network_problems
 
 from .mount import Run, opened
 from .streamable_http import run_application
 
 
-class _McpOverHttp:
-    """The transport. An object, because the command asks it for the `problems` of the settings."""
+async def serve_http(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve an engine to clients of MCP at ``/mcp`` until it has stopped, or until cancelled.
 
-    problems = staticmethod(network_problems)
+    Connections, ``Host``, ``Origin`` and credentials are those of `carmy_http.serve`, with the same settings. Sessions end
+    with this function.
 
-    async def __call__(self, engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve an engine to clients of MCP at ``/mcp`` until it has stopped, or until cancelled.
+    Args:
+        engine: An open engine; its settings say where.
+        task_status: Started with a line for people, which ends in the address, once connections are accepted.
 
-        Connections, ``Host``, ``Origin`` and credentials are those of `carmy_http.serve`, with the same settings. Sessions end
-        with this function.
-
-        Args:
-            engine: An open engine; its settings say where.
-            task_status: Started with a line for people, which ends in the address, once connections are accepted.
-
-        Raises:
-            ConfigurationError: The settings do not allow it, or the address cannot be had.
-        """
-        async with opened(engine, _loaded, several=False) as application:
-            endpoints = Endpoints(engine, {"/mcp": application}, only_mounts=True)
-            await serve_endpoints(engine, endpoints, "mcp", "/mcp", task_status=task_status)
-
-
-serve_http = _McpOverHttp()
-"""The transport; see `_McpOverHttp.__call__`."""
+    Raises:
+        ConfigurationError: The settings do not allow it, or the address cannot be had.
+    """
+    async with opened(engine, _loaded, several=False) as application:
+        endpoints = Endpoints(engine, {"/mcp": application}, only_mounts=True)
+        await serve_endpoints(engine, endpoints, "mcp", "/mcp", task_status=task_status)
 
 
 async def _loaded() -> Run:

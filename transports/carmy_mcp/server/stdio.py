@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import trio
 
 from carmy_engine import BoundEngine, Engine
-from carmy_stdio import claim, open_lines
+from carmy_stdio import open_lines
 
 from ..protocol.request_state import Exchange
 from .confirmations import Questions
@@ -20,56 +20,44 @@ END_SECONDS = LINGER_SECONDS + CLEANUP_SECONDS + 0.25
 would leave the children of tools behind."""
 
 
-class _Mcp:
-    """The transport. An object, because the command has to `prepare` it before it loads what it serves."""
+async def serve_stdio(
+    engine: Engine,
+    *,
+    principal: str | None = None,
+    permissions: Iterable[str] = (),
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the process that started this one, until the input ends.
 
-    def prepare(self) -> None:
-        """Take standard input and output; see `carmy_stdio.claim`."""
-        claim()
+    The caller needs no credentials: it has started this process. A client that has left, which the end of input or of the
+    output shows, has its running calls and tasks cancelled (cause ``disconnect``); the process ends within `END_SECONDS`.
 
-    async def __call__(
-        self,
-        engine: Engine,
-        *,
-        principal: str | None = None,
-        permissions: Iterable[str] = (),
-        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Serve the process that started this one, until the input ends.
+    Args:
+        engine: An open engine.
+        principal: The caller's.
+        permissions: The caller's.
+        task_status: Started with a line for people.
 
-        The caller needs no credentials: it has started this process. A client that has left, which the end of input or of the
-        output shows, has its running calls and tasks cancelled (cause ``disconnect``); the process ends within `END_SECONDS`.
+    Raises:
+        ConfigurationError: Standard output is closed.
+    """
+    caller = engine.bind(transport="mcp", principal=principal, permissions=permissions)
+    questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
 
-        Args:
-            engine: An open engine.
-            principal: The caller's.
-            permissions: The caller's.
-            task_status: Started with a line for people.
+    def executor_of(_: Context) -> BoundEngine:
+        return caller
 
-        Raises:
-            ConfigurationError: Standard output is closed.
-        """
-        caller = engine.bind(transport="mcp", principal=principal, permissions=permissions)
-        questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
-
-        def executor_of(_: Context) -> BoundEngine:
-            return caller
-
-        async with open_lines(engine, END_SECONDS) as channel, trio.open_nursery() as nursery:
-            task_status.started("mcp ready")
-            after = engine.settings.mcp.promote_after_secs
-            tasks = Tasks(nursery, after) if after else None
-            await serve_connection(
-                make_server(engine.name, executor_of, _exchange_of, questions, tasks, version=engine.settings.version),
-                channel,
-                stopped=engine.stopped,
-                on_left=bool if tasks is None else tasks.cancel,
-            )
-            nursery.cancel_scope.cancel()
-
-
-serve = _Mcp()
-"""The transport; see `_Mcp.__call__`."""
+    async with open_lines(engine, END_SECONDS) as channel, trio.open_nursery() as nursery:
+        task_status.started("mcp ready")
+        after = engine.settings.mcp.promote_after_secs
+        tasks = Tasks(nursery, after) if after else None
+        await serve_connection(
+            make_server(engine.name, executor_of, _exchange_of, questions, tasks, version=engine.settings.version),
+            channel,
+            stopped=engine.stopped,
+            on_left=bool if tasks is None else tasks.cancel,
+        )
+        nursery.cancel_scope.cancel()
 
 
 def _exchange_of(context: Context) -> Exchange:
