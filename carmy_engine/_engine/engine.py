@@ -39,6 +39,7 @@ from .._model.run import RunContext
 from .._model.spec import Catalog
 from ..stores import memory
 from .local_calls import LocalCalls
+from .long_checks import LongChecks
 from .pipeline import Pipeline
 
 CLOSING_SECONDS = 2 * GRACE_SECONDS
@@ -343,6 +344,7 @@ async def open_engine(
     inflight = Inflight(settings.max_executions)
     nursery_guards.install()
     threads = Threads()
+    long_checks = LongChecks()
     kept: Sink | None = getattr(store, "sink", None)
     all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))
     prepare: Callable[[], Awaitable[object]] | None = getattr(store, "prepare", None)
@@ -354,9 +356,10 @@ async def open_engine(
                 pipeline = make_pipeline(
                     registry=registry,
                     inflight=inflight,
-                    reservations=Reservations(store, all_sinks, Joins(inflight.runs)),
-                    invoker=Invoker(threads, expose_errors=settings.expose_errors),
+                    reservations=Reservations(store, all_sinks, Joins(inflight.runs), long_checks.check_output),
+                    invoker=Invoker(threads, long_checks.check_output, expose_errors=settings.expose_errors),
                     finisher=Finisher(all_sinks, inflight),
+                    long_checks=long_checks,
                     background=background,
                     now=trio.lowlevel.current_clock().current_time,
                 )

@@ -1,4 +1,4 @@
-"""Checks of long arguments in worker threads: few at once, abandoned with their call."""
+"""Checks of long arguments and outputs in worker threads: few at once, abandoned with their call."""
 
 from __future__ import annotations
 
@@ -9,53 +9,69 @@ from typing import Any
 
 import trio
 
+from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import call_foreign
 from .._model.errors import AgentError
-from .._schema.bounded_validator import TakesLong
 from .._schema.work import Work
 
 MAX_AT_ONCE = 2
-"""Checks at the same time: one costs up to `work.MAX_BYTES`, and each makes the event loop wait for its turn of the
-interpreter (5 ms)."""
+"""Checks of arguments at the same time, and checks of outputs. Each needs up to `work.MAX_BYTES`, and makes the event loop
+wait for its turn of the interpreter (5 ms)."""
 
 MAX_WAITING = 100
-"""Calls that wait for one of them, each with its arguments."""
+"""Calls that wait for a check of their arguments, and hold them in memory meanwhile."""
 
 RETRY_SECONDS = 1
-"""What a caller is told to wait when that many wait."""
+"""``retry_after`` of the refusal of more."""
 
 
 class LongChecks:
-    """The threads of one engine that check long arguments."""
+    """The threads of one engine that check long arguments and outputs."""
 
     def __init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(MAX_AT_ONCE)
+        self._arguments = trio.CapacityLimiter(MAX_AT_ONCE)
+        self._outputs = trio.CapacityLimiter(MAX_AT_ONCE)
         self._running = 0
         self._resumes_collection = False
 
-    async def run(self, long: TakesLong) -> dict[str, Any]:
+    async def check_arguments(self, long: TakesLong) -> dict[str, Any]:
         """Check arguments; return them. If cancelled, the check stops at its next step, and its thread is free then.
 
         Raises:
             AgentError: ``INVALID_ARGUMENTS``; ``OVERLOADED``, when too many calls wait for this.
             Fault: A validator of the tool's author failed.
         """
-        if self._limiter.statistics().tasks_waiting >= MAX_WAITING:
+        if self._arguments.statistics().tasks_waiting >= MAX_WAITING:
             raise AgentError.standard(
                 "OVERLOADED", f"{MAX_WAITING} calls with long arguments are waiting", retry_after=RETRY_SECONDS
             )
-        work = Work()
+        arguments: dict[str, Any] = await self._run(long, Work(), self._arguments)
+        return arguments
+
+    async def check_output(self, long: TakesLong) -> bytes:
+        """Check an output; return its JSON. If cancelled, see `check_arguments`.
+
+        The tool has run, so no call is refused: each waits until its deadline. Long arguments of other calls cannot delay it.
+
+        Raises:
+            AgentError: ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
+            Fault: A validator or serialiser of the tool's author failed.
+        """
+        data: bytes = await self._run(long, Work(is_output=True), self._outputs)
+        return data
+
+    async def _run(self, long: TakesLong, work: Work, limiter: trio.CapacityLimiter) -> Any:
         try:
             with self._without_collection():
                 return await trio.to_thread.run_sync(
-                    lambda: call_foreign(long.check, work), abandon_on_cancel=True, limiter=self._limiter
+                    lambda: call_foreign(long.check, work), abandon_on_cancel=True, limiter=limiter
                 )
         finally:
             work.abandoned = True
 
     @contextmanager
     def _without_collection(self) -> Iterator[None]:
-        """No garbage collection meanwhile: all that a check makes is in use, and looking through it holds the loop."""
+        """Suspend garbage collection: a check makes no garbage, and a collection would hold the event loop."""
         if self._running == 0:
             self._resumes_collection = gc.isenabled()
             gc.disable()

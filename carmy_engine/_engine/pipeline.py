@@ -24,6 +24,7 @@ from .._execution.tool_table import Registered, Registry
 from .._idempotency.decisions import may_join
 from .._idempotency.reservations import Reservations, identity_of
 from .._model.codec import invalid_request
+from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from .._model.errors import AgentError
 from .._model.execution_result import ExecutionResult
@@ -31,7 +32,6 @@ from .._model.ids import new_execution_id
 from .._model.request import ExecutionRequest
 from .._model.reservation import Identity
 from .._model.result import Outcome
-from .._schema.bounded_validator import TakesLong
 from .._schema.json_form import encode_arguments
 from .long_checks import LongChecks
 
@@ -63,6 +63,7 @@ class Pipeline:
         reservations: Reservations,
         invoker: Invoker,
         finisher: Finisher,
+        long_checks: LongChecks,
         background: trio.Nursery,
         now: Callable[[], float],
     ) -> None:
@@ -71,9 +72,9 @@ class Pipeline:
         self.reservations = reservations
         self.invoker = invoker
         self.finisher = finisher
+        self.long_checks = long_checks
         self.background = background
         self.now = now
-        self.long_checks = LongChecks()
         self._yield_at = 0.0
 
     async def run(
@@ -124,7 +125,7 @@ class Pipeline:
             except BaseException as error:  # noqa: BLE001 - the boundary round validators, default factories and properties
                 raise_foreign(error)
             if takes_long is not None:  # outside the handler, or errors would keep the arguments as their context
-                arguments = await self.long_checks.run(takes_long)
+                arguments = await self.long_checks.check_arguments(takes_long)
             if policies.see_arguments:
                 await policies.check_call(caller.context, found.spec, raw)
             if found.confirmation is not None and not await self._is_confirmed(execution, found, raw):

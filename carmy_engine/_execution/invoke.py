@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import msgspec
 
 from .._model.cause import Cause
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import CheckOutput, CompiledTool, TakesLong
 from .._model.error_boundary import as_agent_error, declared_error, is_cancel, is_ctrl_c, json_safe, log_fault
 from .._model.errors import AgentError
 from .._model.task_cancel import is_task_cancelled
 from .execution import Execution
-from .grace import guide
+from .grace import GRACE_SECONDS, grace, guide
 from .threads import Threads
 
 
@@ -41,8 +42,9 @@ class Ending(msgspec.Struct, eq=False):
 class Invoker:
     """Runs tools: coroutines in the caller's task, plain functions in the engine's threads."""
 
-    def __init__(self, threads: Threads, *, expose_errors: bool) -> None:
+    def __init__(self, threads: Threads, check_output: CheckOutput, *, expose_errors: bool) -> None:
         self._threads = threads
+        self._check_output = check_output
         self.expose = expose_errors
         """Tell callers type and message of unexpected exceptions (development)."""
 
@@ -76,11 +78,44 @@ class Invoker:
             return self._failed(tool, execution, error)
         try:
             data = tool.render(value)
+        except TakesLong as taken:
+            long = taken
         except BaseException as error:  # noqa: BLE001 - the boundary round serialisers and properties
             return self._unfit(tool, execution, error)
-        if execution.returned is not None:
-            execution.returned(value)
-        return Ending(data)
+        else:
+            return _returned(value, data, execution)
+        return await self._checked(tool, value, long, execution)  # outside the handler: errors have no context
+
+    async def _checked(self, tool: CompiledTool, value: Any, long: TakesLong, execution: Execution) -> Ending | None:
+        """The ending of a tool whose output takes long to check.
+
+        The deadline or a cancel ends the check; the outcome is that of a tool that was cut off while it ran. An output counts
+        even if the tool returned it after a cancel or late, so the check has `GRACE_SECONDS` in any case.
+
+        Returns:
+            The ending; None if the grace is over.
+
+        Raises:
+            trio.Cancelled: See `invoke`.
+        """
+        execution.arm()
+        try:
+            shelter: contextlib.AbstractContextManager[object]
+            if execution.is_cut_off():
+                shelter = grace()
+            else:
+                assert execution.scope is not None
+                execution.scope.deadline = max(execution.deadline, execution.now() + GRACE_SECONDS)
+                shelter = contextlib.nullcontext()
+            with shelter:
+                data = await self._check_output(long)
+                return _returned(value, data, execution)
+        except BaseException as error:
+            if is_cancel(error) and is_task_cancelled():
+                execution.notice_cancel()
+                raise
+            return self._unfit(tool, execution, error)
+        return None
 
     def _failed(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending | None:
         """What it means that the tool raised this. None if it was cut off and declares no error of its own.
@@ -131,3 +166,9 @@ class Invoker:
             execution.waits()
         execution.arm()
         return self._threads.run(thread)
+
+
+def _returned(value: Any, data: bytes, execution: Execution) -> Ending:
+    if execution.returned is not None:
+        execution.returned(value)
+    return Ending(data)

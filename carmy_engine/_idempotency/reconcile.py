@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import CheckOutput, CompiledTool, TakesLong
 from .._model.context import SILENT, AgentContext
 from .._model.error_boundary import Fault, ask_foreign, call_foreign, json_safe, log_fault
 from .._model.errors import AgentError
@@ -16,7 +16,9 @@ RECONCILE_SECONDS = 10.0
 """For one answer. The call's own deadline counts as well."""
 
 
-async def ask(tool: CompiledTool, context: AgentContext, arguments: bytes, entry: Reservation) -> Outcome | bool:
+async def ask(
+    tool: CompiledTool, context: AgentContext, arguments: bytes, entry: Reservation, check_output: CheckOutput
+) -> Outcome | bool:
     """What became of it.
 
     Args:
@@ -24,6 +26,7 @@ async def ask(tool: CompiledTool, context: AgentContext, arguments: bytes, entry
         context: The retry's.
         arguments: The retry's, as JSON; the attempt had the same.
         entry: The interrupted attempt.
+        check_output: Checks a long value.
 
     Returns:
         The outcome to be recorded; True when it has not happened; False when nobody can say. A function that fails, takes
@@ -36,13 +39,15 @@ async def ask(tool: CompiledTool, context: AgentContext, arguments: bytes, entry
     about = msgspec.structs.replace(context, execution_id=entry.execution_id, progress=SILENT)
     try:
         settlement: object = await ask_foreign(RECONCILE_SECONDS, tool.reconcile, about, msgspec.json.decode(arguments))
-        return _outcome(tool, settlement, entry)
+        return await _outcome(tool, settlement, entry, check_output)
     except (AgentError, Fault) as error:
         log_fault(f"reconcile of {entry.tool}, asked about {entry.execution_id},", error)
     return False
 
 
-def _outcome(tool: CompiledTool, settlement: object, entry: Reservation) -> Outcome | bool:
+async def _outcome(
+    tool: CompiledTool, settlement: object, entry: Reservation, check_output: CheckOutput
+) -> Outcome | bool:
     """What a settlement means.
 
     Raises:
@@ -51,7 +56,10 @@ def _outcome(tool: CompiledTool, settlement: object, entry: Reservation) -> Outc
     """
     match settlement:
         case Completed(value):
-            return Outcome(execution_id=entry.execution_id, data_json=call_foreign(tool.render, value))
+            data = call_foreign(_rendered, tool, value)
+            if isinstance(data, TakesLong):
+                data = await check_output(data)
+            return Outcome(execution_id=entry.execution_id, data_json=data)
         case Failed(AgentError() as error):
             return Outcome(execution_id=entry.execution_id, error=json_safe(error).info)
         case NotStarted():
@@ -65,3 +73,10 @@ def _outcome(tool: CompiledTool, settlement: object, entry: Reservation) -> Outc
                     " NotStarted() or Unknown()"
                 )
             )
+
+
+def _rendered(tool: CompiledTool, value: object) -> bytes | TakesLong:
+    try:
+        return tool.render(value)
+    except TakesLong as long:
+        return long

@@ -18,7 +18,7 @@ from .._execution.listing import MAX_LISTED
 from .._execution.sinks import Sinks
 from .._model.cause import Cause
 from .._model.codec import decode, is_json
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import CheckOutput, CompiledTool
 from .._model.context import AgentContext
 from .._model.error_boundary import Fault, await_foreign, call_foreign, log_traceback
 from .._model.errors import AgentError
@@ -66,9 +66,11 @@ class Reservations:
         store: Where they are kept.
         sinks: Told when an attempt in doubt is settled.
         joins: Told when an attempt lets go of its identity.
+        check_output: Checks a long output that a ``reconcile`` function gives.
     """
 
-    def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins) -> None:
+    def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins, check_output: CheckOutput) -> None:
+        self._check_output = check_output
         self._sinks = sinks
         self._joins = joins
         # A store of this package raises what the protocol names; the boundary costs as much as the store in memory.
@@ -184,7 +186,7 @@ class Reservations:
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
         execution.arm()
-        answer = await ask(tool, execution.context(), arguments, entry)
+        answer = await ask(tool, execution.context(), arguments, entry, self._check_output)
         if answer is False:
             return
         if isinstance(answer, Outcome):

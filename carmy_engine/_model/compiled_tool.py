@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .settlement import Reconcile
 from .spec import ToolSpec
+
+
+class TakesLong(Exception):  # noqa: N818 - control flow
+    """A check of arguments or of an output must run in a worker thread.
+
+    Attributes:
+        check: Returns or raises what `CompiledTool.parse` or `CompiledTool.render` would. Takes the `Work` that bounds the
+            check; setting its ``abandoned`` ends the check at the next step.
+    """
+
+    def __init__(self, check: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.check = check
+
+
+CheckOutput = Callable[[TakesLong], Awaitable[bytes]]
+"""Runs the check of a long output, in a thread."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +37,9 @@ class CompiledTool:
         is_async: False: `function` runs in a worker thread.
         context_parameter: The keyword that receives the `AgentContext`, None when the tool does not want it.
         parse: JSON bytes of the arguments (an object) → a fresh dict of keyword arguments, injected state included.
-            Raises `AgentError` ``INVALID_ARGUMENTS``. The bytes have passed `codec.check_json`.
+            Raises `AgentError` ``INVALID_ARGUMENTS``, or `TakesLong`. The bytes have passed `codec.check_json`.
         render: What the function returned → JSON bytes. Raises `AgentError` ``INVALID_OUTPUT`` or
-            ``OUTPUT_TOO_LARGE``.
+            ``OUTPUT_TOO_LARGE``, or `TakesLong`.
         parameters: The keywords of the arguments, in the order of the function.
         input: The one keyword that gets the whole input; None when each argument has its own.
         promised: What the function returned, once rendered → a value of the type that it promises.

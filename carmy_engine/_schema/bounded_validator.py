@@ -22,27 +22,15 @@ _BYTES_PER_OBJECT = 170
 """Besides what their parts need, and if there are any."""
 
 
-class TakesLong(Exception):  # noqa: N818 - control flow
-    """The arguments must be checked in a worker thread.
-
-    Attributes:
-        check: Checks them, there.
-    """
-
-    def __init__(self, check: Callable[[Work], dict[str, Any]]) -> None:
-        super().__init__()
-        self.check = check
-
-
 class BoundedValidator:
-    """The validator of one tool's long arguments."""
+    """The validator of one tool's long arguments, or of its long outputs."""
 
     def __init__(self, types: Types, root: Node) -> None:
         """Build it.
 
         Args:
-            types: The rewritten types of the arguments, from `argument_rules`.
-            root: What the arguments are.
+            types: The rewritten types, from `argument_rules` or `output_rules`.
+            root: The type of the whole document.
         """
         rules = Bounded(types)
         self._validate = _validator(rules, root)
@@ -56,11 +44,8 @@ class BoundedValidator:
             Abandoned: See there.
             TooCostly: See there.
         """
-        parsed = _bytes_parsed(data)
-        work.step(parsed)
-        if self._arms:
-            # Each arm that does not fit keeps a copy of the value, while the value's parts are tried.
-            work.step(int(_nested_bytes(data) / len(data) * parsed / 2) * (self._arms - 1))
+        if not work.is_output:
+            work.step(self._bytes_needed(data))
         try:
             with begun(work):
                 return self._validate(data)
@@ -68,6 +53,14 @@ class BoundedValidator:
             errors = errors_of(problem, work)
         # Outside the handler, or the error would keep pydantic's, and so the values, as its context.
         raise InvalidLong(errors)
+
+    def _bytes_needed(self, data: bytes) -> int:
+        """What this JSON needs before the first step, by estimate."""
+        parsed = _bytes_parsed(data)
+        if not self._arms:
+            return parsed
+        # Each arm that does not fit keeps a copy of the value, while the value's parts are tried.
+        return parsed + int(_nested_bytes(data) / len(data) * parsed / 2) * (self._arms - 1)
 
 
 class InvalidLong(Exception):  # noqa: N818 - control flow

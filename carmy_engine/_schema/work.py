@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -55,20 +56,41 @@ class Work:
 
     Attributes:
         abandoned: Set by any thread to end the check at its next step.
+        is_output: See `__init__`.
         failures: Values found wrong.
         kept: Errors of items of lists, under the numbers that stand for them.
     """
 
-    __slots__ = ("_attempts", "_bytes", "_hashes", "_max_attempts", "abandoned", "failures", "kept")
+    __slots__ = (
+        "_attempts",
+        "_bytes",
+        "_hashes",
+        "_max_attempts",
+        "_max_bytes",
+        "_max_same_hash",
+        "abandoned",
+        "failures",
+        "is_output",
+        "kept",
+    )
 
-    def __init__(self, max_attempts: int = MAX_ATTEMPTS) -> None:
+    def __init__(self, max_attempts: float = MAX_ATTEMPTS, *, is_output: bool = False) -> None:
+        """Start counting.
+
+        Args:
+            max_attempts: Values that recursive unions may try.
+            is_output: Check an output: the value is in memory already, and only the deadline of its call bounds the check.
+        """
         self.abandoned = False
+        self.is_output = is_output
         self.failures = 0
         self.kept: list[Mapping[str, Any]] = []
         self._attempts = 0
         self._bytes = 0
         self._hashes: dict[int, int] = {}
-        self._max_attempts = max_attempts
+        self._max_attempts = math.inf if is_output else max_attempts
+        self._max_bytes = math.inf if is_output else MAX_BYTES
+        self._max_same_hash = math.inf if is_output else MAX_SAME_HASH
 
     @property
     def exhausted(self) -> bool:
@@ -85,7 +107,7 @@ class Work:
         if self.abandoned:
             raise Abandoned
         self._bytes += size
-        if self._bytes > MAX_BYTES:
+        if self._bytes > self._max_bytes:
             raise TooCostly("too_long", f"the arguments need more than {MAX_BYTES // 1024**2} MiB of memory")
 
     def attempt(self) -> None:
@@ -109,7 +131,7 @@ class Work:
         """
         key = hash(value)
         same = self._hashes[key] = self._hashes.get(key, 0) + 1
-        if same > MAX_SAME_HASH:
+        if same > self._max_same_hash:
             raise TooCostly(
                 "not_allowed", f"more than {MAX_SAME_HASH} numbers or ids in the arguments have the same hash"
             )

@@ -13,11 +13,12 @@ import pydantic
 from pydantic_core import CoreConfig, SchemaError, SchemaValidator, ValidationError
 
 from .._model.codec import invalid_request
+from .._model.compiled_tool import TakesLong
 from .._model.errors import AgentError
 from .._schema import docstrings
 from .._schema.annotations import UnusableType
 from .._schema.argument_rules import argument_types
-from .._schema.bounded_validator import BoundedValidator, InvalidLong, TakesLong, counting_validator, marks_in
+from .._schema.bounded_validator import BoundedValidator, InvalidLong, counting_validator, marks_in
 from .._schema.core_schema import types_of
 from .._schema.json_schema import input_schema
 from .._schema.messages import Problem, invalid_arguments, problems_of

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,9 +19,11 @@ from pydantic_core import (
 )
 
 from .._model import codec
+from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import Fault, call_foreign
 from .._model.errors import AgentError
 from .._model.type_guards import is_dict
+from .._schema.bounded_validator import BoundedValidator, InvalidLong, counting_validator, marks_in
 from .._schema.core_schema import types_of
 from .._schema.json_form import ODD_OFFSET, first_ambiguous, first_infinite, first_odd_offset, first_without_form
 from .._schema.json_schema import output_schema
@@ -38,11 +42,19 @@ from .._schema.output_rules import (
 )
 from .._schema.plain_values import has_only_names, jsonable
 from .._schema.serializer import Doubts, has_infinite, has_offset, make_serializer, too_large
+from .._schema.work import TooCostly, Work
 from .signature import SignaturePlan
 
 __all__ = ["OutputRenderer", "invalid_output", "output_renderer", "too_large"]
 
 _RETURN = "return"
+
+SHORT_BYTES = 32 * 1024
+"""Outputs up to this size are checked on the event loop, where their JSON has to be checked at all: that takes a few
+milliseconds at most."""
+
+MAX_VALUES_AT_ONCE = 8192
+"""Values in longer outputs, such as a long text, that are checked there as well. Counted are the marks between values."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,10 +139,15 @@ class _Renderer:
     def limited(self, limit: int) -> Callable[[Any], bytes]:
         """The function that renders, and refuses more than `limit` bytes.
 
-        It raises `AgentError` ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
+        It raises `AgentError` ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``, or `TakesLong`.
         """
         typed = make_serializer(
-            self._serializer, self._converted, self._verified, self._doubts, limit, is_wrapped=self._is_wrapped
+            self._serializer,
+            partial(self._converted, limit),
+            partial(self._verified, limit),
+            self._doubts,
+            limit,
+            is_wrapped=self._is_wrapped,
         )
         if self._plain is None:
             return typed
@@ -151,25 +168,68 @@ class _Renderer:
             self._check = _Validator(checked_types(self._types))
         return self._check
 
-    def _verified(self, value: Any, data: bytes, *, is_converted: bool = False) -> bytes:
-        """`data`, if it fits the schema and holds the value exactly."""
-        problems = self._checker.problems_in_json(data)
+    def _verified(self, limit: int, value: Any, data: bytes, *, is_converted: bool = False) -> bytes:
+        """`data`, if it fits the schema and holds the value exactly.
+
+        Raises:
+            TakesLong: The JSON is long. Its check, in a thread, leaves the value alone, which the tool may change meanwhile;
+                unless the JSON does not fit.
+        """
+        if len(data) > SHORT_BYTES and marks_in(data) > MAX_VALUES_AT_ONCE:
+            found = self._problems_of_value(value, data)
+        else:
+            try:
+                problems = self._problems_of_json(data, None) or self._problems_of_value(value, data)
+                return self._agreed(limit, value, data, problems, is_converted=is_converted, work=None)
+            except TooCostly:
+                found = self._problems_of_value(value, data)
+
+        def check(work: Work) -> bytes:
+            if len(data) > limit:
+                raise too_large(len(data), limit)
+            problems = self._problems_of_json(data, work) or found
+            return self._agreed(limit, value, data, problems, is_converted=is_converted, work=work)
+
+        raise TakesLong(check)
+
+    def _agreed(
+        self, limit: int, value: Any, data: bytes, problems: list[Problem], *, is_converted: bool, work: Work | None
+    ) -> bytes:
+        """`data`, if there are no problems."""
+        if not problems:
+            return data
+        if is_converted:
+            raise invalid_output(problems)
+        # A value of another class, perhaps, which pydantic takes for the one promised.
+        try:
+            return self._converted(limit, value)
+        except TakesLong as long:
+            if work is None:
+                raise
+            check: Callable[[Work], bytes] = long.check
+        return check(work)
+
+    def _problems_of_json(self, data: bytes, work: Work | None) -> list[Problem]:
+        """What is wrong with JSON that was written."""
+        problems = self._checker.problems_in_json(data, work)
         if not problems and has_infinite(data):
             try:
                 codec.decode(data)
             except AgentError:
                 problems = [_problem(first_infinite(from_json(data)) or "", "must be a finite number")]
-        if not problems and self._doubts.offset and has_offset(data):
+        return problems
+
+    def _problems_of_value(self, value: Any, data: bytes) -> list[Problem]:
+        """What the JSON of a value does not show."""
+        if self._doubts.offset and has_offset(data):
             odd = first_odd_offset(value)
-            problems = [] if odd is None else [_problem(odd, ODD_OFFSET)]
-        if not problems and self._doubts.names and not has_only_names(value):
+            if odd is not None:
+                return [_problem(odd, ODD_OFFSET)]
+        if self._doubts.names and not has_only_names(value):
             ambiguous = first_ambiguous(value)
-            problems = [] if ambiguous is None else [_problem(*ambiguous)]
-        if problems and not is_converted:
-            return self._converted(value)  # of another class, perhaps, which pydantic takes for the one promised
-        if problems:
-            raise invalid_output(problems)
-        return data
+            if ambiguous is not None:
+                return [_problem(*ambiguous)]
+        return []
 
     def promised(self, value: Any) -> Any:
         """A value that was rendered, in the shape that the type promises: a model, if the tool returned a dict for it."""
@@ -187,7 +247,7 @@ class _Renderer:
             return is_dict(value) and type(value) is dict and all(type(name) is str for name in value)
         return self._plain is object
 
-    def _converted(self, value: Any) -> bytes:
+    def _converted(self, limit: int, value: Any) -> bytes:
         """The JSON of a value that has another shape than promised, such as a dict for a model."""
         if self._convert is None:
             self._convert = _Validator(converted_types(self._types))
@@ -205,12 +265,12 @@ class _Renderer:
                 raise invalid_output(problems)
             found = first_without_form(converted) or first_ambiguous(converted) or ("", "has no JSON form")
             raise invalid_output([_problem(*found)]) from self._failure(converted)
-        return self._verified(converted, data, is_converted=True)
+        return self._verified(limit, converted, data, is_converted=True)
 
     def _mismatches(self, value: Any) -> list[Problem]:
         """Problems of a value that its serialiser refuses, found in the JSON that is written regardless."""
         try:
-            return self._checker.problems_in_json(self._to_json(value, warnings=False))
+            return self._checker.problems_in_json(self._to_json(value, warnings=False), None)
         except Exception:  # noqa: BLE001 - see `make_serializer`
             return []
 
@@ -246,14 +306,37 @@ class _Validator:
             return [_problem("", "is nested too deeply, or contains itself")]
         return []
 
-    def problems_in_json(self, data: bytes) -> list[Problem]:
-        """What is wrong with JSON that was written."""
+    def problems_in_json(self, data: bytes, work: Work | None) -> list[Problem]:
+        """What is wrong with JSON that was written.
+
+        Args:
+            data: The JSON.
+            work: Of a check in a thread; None on the event loop.
+
+        Raises:
+            Abandoned: See there.
+            TooCostly: Recursive unions try too much for the event loop.
+        """
         try:
-            self._validator.validate_json(data)
+            if work is None:
+                self._validate_json(data)
+            else:
+                self._bounded.validate(data, work)
         except ValidationError as problem:
             errors: Any = problem.errors(include_url=False)
-            return problems_of(self._types, self._root, errors, output_subject)
-        return []
+        except InvalidLong as problem:
+            errors = problem.errors
+        else:
+            return []
+        return problems_of(self._types, self._root, errors, output_subject)
+
+    @functools.cached_property
+    def _validate_json(self) -> Callable[[bytes], Any]:
+        return counting_validator(self._types, self._root) or self._validator.validate_json
+
+    @functools.cached_property
+    def _bounded(self) -> BoundedValidator:
+        return BoundedValidator(self._types, self._root)
 
     def converted(self, value: Any) -> Any:
         """The value as the type promises it, after a call has found nothing wrong."""

@@ -17,14 +17,14 @@ import msgspec
 from .._json_schema import Failure, SchemaFault, Validator
 from .._model import protocols
 from .._model.codec import containers_in, decode
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import CompiledTool, TakesLong
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import is_async
 from .._model.spec import ToolSpec
 from .._model.suggestions import shortened
 from .._model.type_guards import is_dict
 from .._schema.annotations import UnusableType
-from .._schema.bounded_validator import TakesLong, marks_in
+from .._schema.bounded_validator import marks_in
 from .._schema.json_form import first_infinite, first_without_form, may_hide_infinite
 from .._schema.messages import (
     MAX_PROBLEMS,
@@ -45,10 +45,10 @@ from .output import invalid_output, output_renderer, too_large
 from .signature import Argument, SignaturePlan, is_object_type
 
 SHORT_BYTES = 4096
-"""Arguments up to this size are checked on the event loop."""
+"""Arguments and outputs up to this size are checked on the event loop."""
 
 MAX_VALUES_AT_ONCE = 512
-"""Values in longer arguments, such as a long text, that are checked there as well: a check takes about 10 microseconds for each."""
+"""Values in longer ones, such as a long text, that are checked there as well. A check takes about 10 microseconds for each."""
 
 MAX_CONTAINERS = 250_000
 """Lists and objects in the arguments of one call. Decoded and checked, each can take 300 bytes of memory."""
@@ -274,7 +274,7 @@ def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | Non
     """
 
     def parse(data: bytes) -> dict[str, Any]:
-        if len(data) > SHORT_BYTES and marks_in(data) > MAX_VALUES_AT_ONCE:
+        if _takes_long(data):
             raise TakesLong(partial(check, data))
         return check(data, None)
 
@@ -287,7 +287,7 @@ def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | Non
             value = {}
         if not is_dict(value):
             raise _refused("wrong_type", "the arguments must be a JSON object")
-        problems = _problems(validator, value, subject_of, None if work is None else partial(work.step, 0))
+        problems = _problems(validator, value, subject_of, _pulse_of(work))
         if problems:
             raise invalid_arguments(problems)
         if typed is None:
@@ -297,9 +297,14 @@ def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | Non
         except TakesLong as long:
             if work is None:
                 raise
-            return long.check(work)
+            checked: dict[str, Any] = long.check(work)
+            return checked
 
     return parse
+
+
+def _takes_long(data: bytes) -> bool:
+    return len(data) > SHORT_BYTES and marks_in(data) > MAX_VALUES_AT_ONCE
 
 
 def _refused(code: str, message: str) -> AgentError:
@@ -316,20 +321,30 @@ def _renderer(validator: Validator, limit: int) -> Callable[[Any], bytes]:
         if data is None:
             path, said = first_without_form(value) or ("", "has no JSON form")
             raise invalid_output([_output_problem(path, said)])
+        if len(data) > limit:
+            raise too_large(len(data), limit)
+        if _takes_long(data):
+            raise TakesLong(partial(check, plain, data))
+        return check(plain, data, None)
+
+    def check(plain: Any, data: bytes, work: Work | None) -> bytes:
         infinite = first_infinite(plain) if may_hide_infinite(plain, data) else None
         if infinite is not None:
             raise invalid_output([_output_problem(infinite, "must be a finite number")])
-        if len(data) > limit:
-            raise too_large(len(data), limit)
         if validator.accepts_all:
             return data
         # Decoded again, because the validator takes lists and not tuples.
-        problems = _problems(validator, decode(data), output_subject)
+        problems = _problems(validator, decode(data), output_subject, _pulse_of(work))
         if problems:
             raise invalid_output(problems)
         return data
 
     return render
+
+
+def _pulse_of(work: Work | None) -> Callable[[], None] | None:
+    """What the evaluation of a schema calls between its steps."""
+    return None if work is None else partial(work.step, 0)
 
 
 def _output_problem(path: str, said: str) -> Problem:

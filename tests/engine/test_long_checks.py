@@ -1,20 +1,22 @@
-"""Long arguments on their way through the engine: checked in a thread, while everything else goes on."""
+"""Long arguments and outputs: checked in a thread, while the event loop serves other calls."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 from pydantic import AfterValidator
 
-from carmy_engine import AgentError, ExecutionRequest, tool
-from carmy_engine._engine.engine import open_engine
+from carmy_engine import AgentContext, AgentError, Completed, Effect, ExecutionRequest, ToolSpec, tool
+from carmy_engine._engine.engine import Engine, open_engine
 from carmy_engine._engine.long_checks import MAX_AT_ONCE, MAX_WAITING
 from carmy_engine._tools.declaration import compile_tool
 
@@ -144,3 +146,142 @@ async def test_refusals_of_long_arguments_hold_no_values() -> None:
         assert isinstance(result.exception, AgentError)
         assert result.exception.__cause__ is None
         assert result.exception.__context__ is None
+
+
+class Echo:
+    """A tool made by hand that returns as many numbers as it is asked for."""
+
+    def __init__(self, *, effect: Effect = Effect.WRITE, timeout: float | None = None, blocks: bool = False) -> None:
+        self.spec = ToolSpec(
+            name="echo",
+            description="Count.",
+            input_schema={"type": "object"},
+            output_schema={"type": "array", "items": {"type": "integer"}},
+            effect=effect,
+            parallel_safe=True,
+            timeout=timeout,
+        )
+        self.calls = 0
+        self._blocks = blocks
+
+    async def execute(self, ctx: AgentContext, input: dict[str, Any]) -> list[int]:  # noqa: A002
+        self.calls += 1
+        while self._blocks and ctx.remaining() > 0:
+            time.sleep(0.001)  # noqa: ASYNC251 - the deadline passes while the tool holds the event loop
+        return [1] * input["count"]
+
+
+def echo(count: int = 5000, request_id: str | None = None) -> ExecutionRequest:
+    return ExecutionRequest(tool="echo", arguments={"count": count}, request_id=request_id)
+
+
+@asynccontextmanager
+async def held_outputs(engine: Engine) -> AsyncIterator[None]:
+    """All checks of outputs wait, for a block."""
+    limiter = engine._pipeline.long_checks._outputs
+    for holder in range(MAX_AT_ONCE):
+        limiter.acquire_on_behalf_of_nowait(holder)
+    try:
+        yield
+    finally:
+        for holder in range(MAX_AT_ONCE):
+            limiter.release_on_behalf_of(holder)
+
+
+async def test_other_calls_run_while_a_long_output_is_checked() -> None:
+    """The output of one call is checked in a thread, and other calls are answered meanwhile."""
+    async with open_engine([compile_tool(Echo(), {})]) as engine, trio.open_nursery() as nursery:
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await engine.execute(echo()))
+
+        with trio.fail_after(20):
+            async with held_outputs(engine):
+                nursery.start_soon(call)
+                await trio.testing.wait_all_tasks_blocked()
+                assert (await engine.execute(echo(count=1))).unwrap() == [1]
+                assert not results
+            while not results:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+    assert results[0].unwrap() == [1] * 5000
+
+
+async def test_a_long_output_that_does_not_fit_is_invalid_output() -> None:
+    """The refusal says that the tool ran; neither the value nor the check stays alive with it."""
+    made = Echo()
+    made.spec = msgspec.structs.replace(made.spec, output_schema={"type": "array", "items": {"type": "string"}})
+    async with open_engine([compile_tool(made, {})]) as engine:
+        result = await engine.execute(echo())
+        assert result.error is not None
+        assert result.error.code == "INVALID_OUTPUT"
+        assert result.error.message.startswith("the tool ran")
+        assert result.exception is not None
+        assert result.exception.__context__ is None
+
+
+@pytest.mark.parametrize(("effect", "runs"), [(Effect.WRITE, 1), (Effect.READ, 2)])
+async def test_a_check_past_the_deadline_is_a_timeout_of_a_tool_that_ran(
+    autojump_clock: trio.testing.MockClock, effect: Effect, runs: int
+) -> None:
+    """Effects may exist: a write is recorded and replayed; the id of a read is free again."""
+    made = Echo(effect=effect, timeout=5)
+    async with open_engine([compile_tool(made, {})]) as engine, held_outputs(engine):
+        first = await engine.execute(echo(request_id="a"))
+        assert first.error is not None
+        assert first.error.code == "TIMEOUT"
+        assert first.error.details is not None
+        assert first.error.details["phase"] == "running"
+        again = await engine.execute(echo(request_id="a"))
+        assert again.error is not None
+        assert again.error.code == "TIMEOUT"
+        assert made.calls == runs
+        assert again.replayed == (runs == 1)
+
+
+async def test_an_output_returned_after_the_deadline_is_checked_and_counts() -> None:
+    """The result is the truth about what happened, also where it takes a thread to check it."""
+    async with open_engine([compile_tool(Echo(timeout=0.01, blocks=True), {})]) as engine:
+        assert (await engine.execute(echo())).unwrap() == [1] * 5000
+
+
+async def test_a_write_whose_caller_leaves_during_the_check_is_in_doubt() -> None:
+    """No caller has seen an answer: the next attempt is told so, and does not run."""
+    made = Echo()
+    async with open_engine([compile_tool(made, {})]) as engine:
+        with trio.fail_after(20):
+            async with held_outputs(engine):
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(engine.execute, echo(request_id="a"))
+                        await trio.testing.wait_all_tasks_blocked()
+                        scope.cancel()
+                assert scope.cancelled_caught
+            again = await engine.execute(echo(request_id="a"))
+        assert again.error is not None
+        assert again.error.code == "EXECUTION_UNCERTAIN"
+        assert again.error.details is not None
+        assert again.error.details["state"] == "interrupted"
+        assert made.calls == 1
+
+
+async def test_a_long_value_of_reconcile_is_checked_and_replayed() -> None:
+    """A reconcile function may complete an attempt with an output that takes long to check."""
+
+    class Settled(Echo):
+        async def reconcile(self, ctx: AgentContext, arguments: Any) -> Completed:
+            return Completed([1] * arguments["count"])
+
+    made = Settled()
+    async with open_engine([compile_tool(made, {})]) as engine:
+        with trio.fail_after(20):
+            async with held_outputs(engine):
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(engine.execute, echo(request_id="a"))
+                        await trio.testing.wait_all_tasks_blocked()
+                        scope.cancel()
+            again = await engine.execute(echo(request_id="a"))
+        assert again.replayed
+        assert again.unwrap() == [1] * 5000
+        assert made.calls == 1

@@ -52,7 +52,7 @@ from carmy_engine._schema.json_form import encode_arguments
 from carmy_engine._schema.table import TABLE
 from carmy_engine._tools.declaration import Arg
 from carmy_engine.errors import AgentError, DeclarationError
-from tests.engine.declare.conftest import giving_tool, taking_tool
+from tests.engine.declare.conftest import giving_tool, rendered, taking_tool
 
 
 def refused(compiled: CompiledTool, value: Any) -> str:
@@ -770,7 +770,7 @@ def test_types_of_pydantic_and_of_authors(annotation: Any, text: str, written: s
 def test_many_wrong_items_are_one_problem(annotation: Any, value: Any) -> None:
     """An output of many wrong items is refused for the first of them."""
     with pytest.raises(AgentError) as caught:
-        giving_tool(annotation).render(value)
+        rendered(giving_tool(annotation), value)
     assert caught.value.details is not None
     assert len(caught.value.details["problems"]) == 1
 

@@ -249,10 +249,8 @@ class Exact(Instance):
     def accept(self, walk: Walk, node: Node) -> Node:
         if node.get("strict") is False:
             return {**node, "allow_inf_nan": False}
-        given = core_schema.union_schema(
-            [core_schema.str_schema(strict=True, pattern=_DECIMAL), core_schema.int_schema(strict=True)],
-            mode="left_to_right",
-        )
+        text = core_schema.str_schema(strict=True, pattern=_DECIMAL)
+        given: Node = {"type": "union", "mode": "left_to_right", "choices": [text, integer()]}
         made = {**without(node, "serialization"), "allow_inf_nan": False}
         read = {"type": "chain", "steps": [named(given, "decimal"), {**made, "strict": False}]}
         return self.or_ready(walk, read, made)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from carmy_engine._model.compiled_tool import CompiledTool
-from carmy_engine._schema.bounded_validator import TakesLong
+from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
 from carmy_engine._schema.work import Work
 from carmy_engine._tools.declaration import compile_tool, tool
 from carmy_engine.errors import AgentError
@@ -47,6 +46,16 @@ def parsed(taken: CompiledTool, data: bytes) -> dict[str, Any]:
     return check(Work())
 
 
+def rendered(giving: CompiledTool, value: Any) -> bytes:
+    """The output of a call, in the order of the pipeline: a long output is checked in steps."""
+    try:
+        return giving.render(value)
+    except TakesLong as long:
+        check = long.check
+    data: bytes = check(Work(is_output=True))
+    return data
+
+
 class Taker:
     """Sends JSON to a parameter called ``x``."""
 
@@ -79,12 +88,12 @@ class Giver:
 
     def __call__(self, annotation: Any, value: Any) -> bytes:
         """The rendered value."""
-        return giving_tool(annotation).render(value)
+        return rendered(giving_tool(annotation), value)
 
     def refused(self, annotation: Any, value: Any) -> str:
         """The message of ``INVALID_OUTPUT``, without its beginning."""
         with pytest.raises(AgentError) as caught:
-            giving_tool(annotation).render(value)
+            rendered(giving_tool(annotation), value)
         assert caught.value.code == "INVALID_OUTPUT"
         begin = "the tool ran, but its output does not fit its schema: "
         assert caught.value.message.startswith(begin)

@@ -19,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from carmy_engine._model.compiled_tool import CompiledTool
+from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
 from carmy_engine._schema import bounded_validator, work
-from carmy_engine._schema.bounded_validator import TakesLong
 from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools import arguments as _arguments
 from carmy_engine.errors import AgentError

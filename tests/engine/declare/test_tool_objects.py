@@ -12,11 +12,10 @@ import pydantic
 import pytest
 
 from carmy_engine import schema_of, tool
-from carmy_engine._model.compiled_tool import CompiledTool
+from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
 from carmy_engine._model.context import AgentContext
 from carmy_engine._model.effect import Effect
 from carmy_engine._model.spec import ToolSpec
-from carmy_engine._schema.bounded_validator import TakesLong
 from carmy_engine._schema.messages import MAX_PROBLEMS
 from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools.declaration import compile_tool, declaration_of

@@ -70,6 +70,7 @@ ID = "12345678-1234-1234-1234-123456789abc"
         (dt.timedelta, '"PT1H30M"', dt.timedelta(hours=1, minutes=30)),
         (dt.timedelta, '"-P1D"', dt.timedelta(days=-1)),
         (UUID, f'"{ID}"', UUID(ID)),
+        (Decimal, "30.0", Decimal(30)),
         (Decimal, '"0.10000000000000000001"', Decimal("0.10000000000000000001")),
         (Decimal, "12345678901234567890123", Decimal(12345678901234567890123)),
         (bytes, '"//79"', b"\xff\xfe\xfd"),
