@@ -131,7 +131,7 @@ class Invoker:
             execution.notice_cancel()
             raise error
         declared = declared_error(error)
-        if declared is not None and not (is_cut_off and declared.code == "CANCELLED"):
+        if declared is not None and not (is_cut_off and declared.info.code == "CANCELLED"):
             return Ending(error=json_safe(declared), exception=declared)
         if is_cut_off:
             if declared is None:
@@ -153,8 +153,9 @@ class Invoker:
             told, origin = as_agent_error(error, f"writing the output of the tool {tool.spec.name}", expose=self.expose)
             return Ending(error=told, exception=origin, crashed=True)
         cause = declared.__cause__
-        error_id = log_fault(f"the output of the tool {tool.spec.name} ({declared.code}: {declared.message})", cause)
-        info = msgspec.structs.replace(declared.info, details={**(declared.details or {}), "error_id": error_id})
+        info = declared.info
+        error_id = log_fault(f"the output of the tool {tool.spec.name} ({info.code}: {info.message})", cause)
+        info = msgspec.structs.replace(info, details={**(info.details or {}), "error_id": error_id})
         return Ending(error=json_safe(AgentError.of(info)), exception=declared if cause is None else cause)
 
     def _in_thread(

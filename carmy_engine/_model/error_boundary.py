@@ -20,7 +20,7 @@ import secrets
 import ssl
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
 
 import msgspec
 import trio
@@ -35,9 +35,12 @@ log = logging.getLogger("carmy.engine")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 _exceptions_of: Callable[[BaseExceptionGroup[BaseException]], tuple[BaseException, ...]]
 _exceptions_of = BaseExceptionGroup.__dict__["exceptions"].__get__  # a subclass may have a property in its place
+_traceback_of: Callable[[BaseException], types.TracebackType | None]
+_traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 
 class Fault(Exception):  # noqa: N818 - it stands for an error of other code
@@ -52,19 +55,24 @@ class Fault(Exception):  # noqa: N818 - it stands for an error of other code
         self.origin = origin
 
 
+def _is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
+    """``isinstance`` by the real class: reading ``__class__`` may run code of the exception."""
+    return issubclass(type(error), kind)
+
+
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     pending = [error]
     while pending:
         each = pending.pop()
-        if isinstance(each, BaseExceptionGroup):
-            pending.extend(reversed(_exceptions_of(cast("BaseExceptionGroup[BaseException]", each))))
+        if _is_a(each, BaseExceptionGroup):
+            pending.extend(reversed(_exceptions_of(each)))
         else:
             yield each
 
 
 def flatten_exceptions(error: BaseException) -> Iterator[BaseException]:
     """The exceptions inside nested groups, without the cancelled ones (trio wraps every nursery's error in a group)."""
-    return (leaf for leaf in _leaves(error) if not isinstance(leaf, trio.Cancelled))
+    return (leaf for leaf in _leaves(error) if not _is_a(leaf, trio.Cancelled))
 
 
 def is_cancel(error: BaseException) -> bool:
@@ -74,11 +82,11 @@ def is_cancel(error: BaseException) -> bool:
 
 def is_ctrl_c(error: BaseException) -> bool:
     """True if a signal handler of trio raised it, or one of the exceptions inside a group."""
-    return any(isinstance(leaf, KeyboardInterrupt) and _is_raised_by_trio(leaf) for leaf in flatten_exceptions(error))
+    return any(_is_a(leaf, KeyboardInterrupt) and _is_raised_by_trio(leaf) for leaf in flatten_exceptions(error))
 
 
 def _is_raised_by_trio(error: BaseException) -> bool:
-    trace = error.__traceback__
+    trace = _traceback_of(error)
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("trio._core.")
@@ -96,7 +104,7 @@ def raise_own(error: BaseException) -> None:
     Raises:
         BaseException: `error` itself.
     """
-    if not isinstance(error, Exception) and any(map(_is_own, _leaves(error))):
+    if not _is_a(error, Exception) and any(map(_is_own, _leaves(error))):
         raise error
 
 
@@ -112,11 +120,11 @@ def contain(error: BaseException, log: Log, what: str, *args: object) -> None:
     Raises:
         BaseException: What `raise_own` raises, without the failures beside it.
     """
-    if isinstance(error, Exception) or not any(map(_is_own, _leaves(error))):
+    if _is_a(error, Exception) or not any(map(_is_own, _leaves(error))):
         log_traceback(log, error, what, *args)
         return
-    if isinstance(error, BaseExceptionGroup):
-        own, failures = cast("BaseExceptionGroup[BaseException]", error).split(_is_own)
+    if _is_a(error, BaseExceptionGroup):
+        own, failures = error.split(_is_own)
         if failures is not None:
             log_traceback(log, failures, what, *args)
             assert own is not None
@@ -126,11 +134,11 @@ def contain(error: BaseException, log: Log, what: str, *args: object) -> None:
 
 def _is_own(error: BaseException) -> bool:
     """True for a leaf that is no failure of what was called."""
-    if isinstance(error, trio.Cancelled):
+    if _is_a(error, trio.Cancelled):
         return is_task_cancelled()
-    if isinstance(error, KeyboardInterrupt):
+    if _is_a(error, KeyboardInterrupt):
         return _is_raised_by_trio(error)
-    return isinstance(error, GeneratorExit) and not _is_in_task()
+    return _is_a(error, GeneratorExit) and not _is_in_task()
 
 
 def _is_in_task() -> bool:
@@ -145,9 +153,7 @@ def _is_in_task() -> bool:
 def declared_error(error: BaseException) -> AgentError | None:
     """The `AgentError` that other code has raised: this one, or the first where a group holds nothing else."""
     leaves = list(flatten_exceptions(error))
-    if leaves and all(
-        isinstance(leaf, AgentError) and isinstance(vars(leaf).get("info"), ErrorInfo) for leaf in leaves
-    ):
+    if leaves and all(_is_a(leaf, AgentError) and isinstance(vars(leaf).get("info"), ErrorInfo) for leaf in leaves):
         return cast(AgentError, leaves[0])
     return None
 
@@ -168,7 +174,7 @@ def raise_foreign(error: BaseException, *, awaits: bool = False) -> NoReturn:
         trio.Cancelled: The scope of this task is cancelled.
         KeyboardInterrupt: A Ctrl-C.
     """
-    if isinstance(error, Fault) or is_ctrl_c(error) or (awaits and is_cancel(error) and is_task_cancelled()):
+    if _is_a(error, Fault) or is_ctrl_c(error) or (awaits and is_cancel(error) and is_task_cancelled()):
         raise error
     declared = declared_error(error)
     if declared is None:
@@ -318,7 +324,7 @@ def log_fault(what: str, error: BaseException | None) -> str:
         error: What it raised, or the `Fault` of it; None if it raised nothing.
     """
     error_id = secrets.token_hex(8)
-    error = error.origin if isinstance(error, Fault) else error
+    error = error.origin if error is not None and _is_a(error, Fault) else error
     log_traceback(log, error, "%s failed (error_id %s)", what, error_id)
     return error_id
 
@@ -348,7 +354,7 @@ def as_agent_error(error: BaseException, what: str, *, expose: bool) -> tuple[Ag
     Returns:
         The error, and the single exception (or the group) behind it.
     """
-    error = error.origin if isinstance(error, Fault) else error
+    error = error.origin if _is_a(error, Fault) else error
     declared = declared_error(error)
     if declared is not None:
         return declared, declared

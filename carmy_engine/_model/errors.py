@@ -86,7 +86,7 @@ class AgentError(Exception):
     Raise it in a tool to answer with a code, a message and details of your own: they pass to the caller as they are.
 
     Args:
-        code: Stable, upper case; what programs act on. 128 characters at most.
+        code: Stable, upper case; what programs act on. 128 printable characters at most.
         message: For people and models. Cut after 16,384 characters.
         category: Whose fault it was. Optional for the engine's own codes, which have theirs.
         recoverable: The caller can repair the call and try again.
@@ -96,7 +96,9 @@ class AgentError(Exception):
         details: Machine-readable particulars, JSON-shaped. Left out of the answer over 256 KiB.
 
     Raises:
-        ValueError: `code` is empty or too long, `category` is unknown, or `retry_after` is not a finite number >= 0.
+        TypeError: `message` or `suggested_action` is not a text.
+        ValueError: `code` is empty, too long or not printable, `category` is unknown, or `retry_after` is not a finite
+            number >= 0.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class AgentError(Exception):
         Exception.__init__(made, info.code, info.message)
         made.info = structs.replace(
             info,
+            code=bounded_text(info.code),
             message=bounded_text(info.message),
             recoverable=info.recoverable or info.retryable,
             retry_after=seconds,
@@ -211,15 +214,17 @@ class AgentError(Exception):
 
 
 def _checked_code(code: object) -> str:
-    if not isinstance(code, str) or not 0 < len(code) <= MAX_CODE_CHARS:
-        raise ValueError(f"the code of an AgentError has 1 to {MAX_CODE_CHARS} characters")
-    return code
+    text = str.__str__(code) if isinstance(code, str) else ""
+    if not 0 < len(text) <= MAX_CODE_CHARS or not text.isprintable():
+        raise ValueError(f"the code of an AgentError has 1 to {MAX_CODE_CHARS} printable characters")
+    return text
 
 
 def _checked_seconds(seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise ValueError(f"retry_after is a finite number of seconds, at least 0, not {seconds!r:.40}")
-    return min(seconds, MAX_RETRY_AFTER_SECONDS)
+    exact = int(seconds) if isinstance(seconds, int) else float(seconds)  # no encoder takes numpy's
+    return min(exact, MAX_RETRY_AFTER_SECONDS)
 
 
 class CarmyError(Exception):

@@ -1,5 +1,6 @@
 """What an `AgentError` may say is checked or bounded when it is made."""
 
+import enum
 import math
 from typing import Any
 
@@ -36,7 +37,7 @@ def test_a_long_wait_is_cut(seconds):
     assert error(retry_after=seconds).retry_after == MAX_RETRY_AFTER_SECONDS
 
 
-@pytest.mark.parametrize("made", ["", "x" * (MAX_CODE_CHARS + 1), 5, None])
+@pytest.mark.parametrize("made", ["", "x" * (MAX_CODE_CHARS + 1), "A\ud800", "A\nB", 5, None], ids=ascii)
 def test_a_code_is_short(made):
     """A code is a text that programs can compare and records can hold."""
     with pytest.raises(ValueError, match="the code of an AgentError"):
@@ -64,6 +65,50 @@ def test_an_error_from_elsewhere_is_bounded(seconds, expected):
     made = AgentError.of(info)
     assert made.retry_after == expected
     assert len(made.message) == MAX_MESSAGE_CHARS
+
+
+class Text(str):
+    """Such as markup and lazy translations."""
+
+    __slots__ = ()
+
+
+class Seconds(float):
+    """Such as a number of numpy."""
+
+    __slots__ = ()
+
+
+class Codes(enum.StrEnum):
+    """Codes of an application."""
+
+    BUSY = "BUSY"
+
+
+async def test_an_error_of_subclasses_and_surrogates_is_sent():
+    """Texts and numbers of a subclass are sent as the plain value, and a lone surrogate as a question mark."""
+
+    @read
+    async def odd() -> None:
+        raise AgentError(
+            Codes.BUSY, Text("m\ud800"), "capacity", retry_after=Seconds(1.5), suggested_action=Text("wait")
+        )
+
+    @read
+    async def coded() -> None:
+        raise AgentError(Text("BUSY"), "m", "capacity")
+
+    async with bench(odd, coded) as b:
+        sent = msgspec.json.decode(answer_body(await b.call("odd")))["error"]
+        assert (sent["code"], sent["message"], sent["retry_after"]) == ("BUSY", "m?", 1.5)
+        assert msgspec.json.decode(answer_body(await b.call("coded")))["error"]["code"] == "BUSY"
+
+
+@pytest.mark.parametrize("message", [5, None, ValueError("m")], ids=repr)
+def test_a_message_is_a_text(message):
+    """Anything but a text is refused where the error is made."""
+    with pytest.raises(TypeError, match="a text is needed, not"):
+        AgentError("X", message, "internal")
 
 
 async def test_large_details_are_left_out(caplog):

@@ -94,7 +94,7 @@ def tool_clean_up(fail: Raise) -> Any:
 
 def validator(fail: Raise) -> Any:
     @write
-    async def probed(value: Annotated[str, pydantic.AfterValidator(lambda value: fail())] = "") -> None: ...
+    async def probed(value: Annotated[str, pydantic.AfterValidator(lambda value: fail())]) -> None: ...
 
     return probed
 
@@ -163,6 +163,22 @@ async def test_any_escape_ends_its_own_call(place, name, caplog):
             assert code(result) in ("TOOL_PANIC", "INVALID_OUTPUT")
             assert told(result)["error_id"] in caplog.text
             assert result.exception is not None
+        await settled(b)
+
+
+class Untouchable(Exception):
+    """Refuses to have its attributes read, its class included."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit(SECRET)
+
+
+@pytest.mark.parametrize("place", [*TOOLS, *TYPES], ids=lambda place: place.__name__)
+async def test_an_exception_that_cannot_be_read_ends_its_own_call(place):
+    """The engine classifies an exception by its real class, so none of its code can take the call out of the boundary."""
+    async with bench(place(raising(Untouchable()))) as b:
+        result = await b.call("probed", {"value": "x"} if place is validator else None, request_id="r")
+        assert code(result) in ("TOOL_PANIC", "INVALID_OUTPUT")
         await settled(b)
 
 
