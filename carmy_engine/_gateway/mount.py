@@ -14,7 +14,7 @@ from .._model.compiled_tool import CompiledTool
 from .._model.errors import AgentError, CarmyError, ClosedError, DeclarationError
 from .._model.spec import PublicSpec, ToolSpec
 from .._tools.declaration import _check_name
-from .remote_tool import Relay
+from .remote_tool import RemoteTool
 
 CATALOG_SECONDS = 30.0
 """For an executor to tell its tools at start: it may have to connect first."""
@@ -104,7 +104,7 @@ class Mount:
         )
         return CompiledTool(
             spec=spec,
-            function=Relay(executor, found.name, spec),
+            function=RemoteTool(executor, found.name, spec),
             is_async=True,
             context_parameter=None,
             parse=_unread,

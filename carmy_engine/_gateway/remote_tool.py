@@ -24,7 +24,7 @@ from .._model.spec import ToolSpec
 
 log = logging.getLogger("carmy.engine")
 
-VERDICT_SECONDS = GRACE_SECONDS + 0.25
+RESULT_SECONDS = GRACE_SECONDS + 0.25
 """Beyond the deadline, for the far side to say what came of the call at its own: it has the same limit, a moment later, and
 gives its tool a grace. What it says is the truth; without it nobody could tell whether the tool had begun."""
 
@@ -32,7 +32,7 @@ _CAUSE_OF_CODE = {"TIMEOUT": Cause.DEADLINE, "CANCELLED": Cause.CALLER, "SHUTTIN
 """Of the far side's answers: what cut the tool off there, and so what stays under the request_id here."""
 
 
-class Relay:
+class RemoteTool:
     """A tool of another executor. Its calls are the `function` of a `CompiledTool` that is ``relayed``.
 
     Args:
@@ -61,24 +61,24 @@ class Relay:
         request = ExecutionRequest(
             tool=self._name,
             arguments=msgspec.Raw(arguments),
-            request_id=far_request_id(execution),
+            request_id=remote_request_id(execution),
             timeout_ms=_timeout_ms(execution),
             on_running="wait" if execution.may_join else "refuse",
         )
-        call = _FarCall(self._executor, self._spec, execution)
+        call = RemoteCall(self._executor, self._spec, execution)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call.run, request)
             try:
                 await call.done.wait()
             except trio.Cancelled:
-                if not await call.verdict():
+                if not await call.wait_for_result():
                     call.scope.cancel()
                     raise
         assert call.ending is not None
         return call.ending
 
 
-class _FarCall:
+class RemoteCall:
     """One call. It runs in a shielded task, which alone decides when it is left.
 
     Attributes:
@@ -98,12 +98,12 @@ class _FarCall:
         self.done = trio.Event()
         self.ending: Ending | None = None
 
-    async def verdict(self) -> bool:
+    async def wait_for_result(self) -> bool:
         """Cancelled: whether the far side says in time what came of the call. Only its deadline is worth waiting for."""
         execution = self._execution
         if execution.cancellation.cause not in (None, Cause.DEADLINE) or execution.now() < execution.deadline:
             return False
-        with trio.CancelScope(shield=True, deadline=execution.deadline + VERDICT_SECONDS):
+        with trio.CancelScope(shield=True, deadline=execution.deadline + RESULT_SECONDS):
             await self.done.wait()
         return self.done.is_set() and self.ending is not None
 
@@ -135,12 +135,12 @@ class _FarCall:
                 if isinstance(event, ExecutionCompleted):
                     result = event.result
                 else:
-                    await self._hear(event)
+                    await self._report(event)
         if result is None:
             raise OutcomeUnknownError(f"the stream of {request.tool} ended without an answer")
         return result
 
-    async def _hear(self, event: ExecutionEvent) -> None:
+    async def _report(self, event: ExecutionEvent) -> None:
         if isinstance(event, ToolWaiting):
             self._execution.waits()
         elif isinstance(event, ToolStarted):
@@ -206,7 +206,7 @@ class _FarCall:
         return Ending(error=error, exception=problem, cause=Cause.DISCONNECT)
 
 
-def far_request_id(execution: Execution) -> str:
+def remote_request_id(execution: Execution) -> str:
     """The request_id of a call on the far side: equal for equal identities here, so that a retry is a retry on both hops.
 
     All callers of this engine are one caller there, so that it has to stand for all of an identity. A call without one gets an

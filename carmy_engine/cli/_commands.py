@@ -16,7 +16,6 @@ from .._config.settings import Settings
 from .._model.errors import CarmyError, ConfigurationError
 from .._model.suggestions import nearest
 from .._version import __version__
-from ._books import Books
 from ._calls import Calls
 from ._executions import Executions
 from ._loop import run_loop
@@ -25,6 +24,7 @@ from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone,
 from ._problems import outside_problems
 from ._serving import DEFAULT, ServeCommands
 from ._stdout import claimed_stdout, help_console
+from ._store_commands import StoreCommands
 from ._target import NoTargetError, Target, load_target, one_word_too_many, refuse_nested_run
 
 
@@ -90,9 +90,9 @@ def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
     parser.command(commands.fitting(commands.tools), name="tools")
     parser.command(Calls(app).call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
     parser.command(commands.fitting(commands.check), name="check")
-    books = Books(app)
-    parser.command(commands.fitting(books.audit), name="audit")
-    executions = Executions(books)
+    store_commands = StoreCommands(app)
+    parser.command(commands.fitting(store_commands.audit), name="audit")
+    executions = Executions(store_commands)
     group = cyclopts.App(name="executions", help="Look at executions that are in doubt, and settle them.")
     group.command(commands.fitting(executions.list), name="list")
     group.command(executions.show, name="show", usage=f"Usage: {name} executions show {target}EXECUTION [OPTIONS]")

@@ -15,9 +15,9 @@ from .._model.errors import AgentError
 from .._model.record import ExecutionRecord
 from .._model.reservation import Reservation, ReservationState
 from .._model.result import ExecutionStatus, Outcome
-from ._books import AsJson, Books, Limit, StoreUrl, Target, Tool, checked_limit, with_store
 from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout
+from ._store_commands import AsJson, Limit, StoreCommands, StoreUrl, Target, Tool, checked_limit, with_store
 from ._table import moment, table
 from ._target import is_target
 
@@ -36,8 +36,8 @@ _HEAD = ("STARTED", "STATE", "CAUSE", "TOOL", "PRINCIPAL", "SESSION", "REQUEST",
 class Executions:
     """The commands ``executions list``, ``show`` and ``settle``."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, store_commands: StoreCommands) -> None:
+        self._store_commands = store_commands
 
     def list(
         self,
@@ -53,7 +53,7 @@ class Executions:
         """List executions that run or are in doubt, newest first."""
         limit = checked_limit(limit)
         with claimed_stdout() as out:
-            opened = self._books.store(target, store, "find_execution", "has no entries")
+            opened = self._store_commands.store(target, store, "find_execution", "has no entries")
             entries: list[Reservation] = with_store(
                 opened, lambda store: store.entries(state=state, tool=tool, limit=limit)
             )
@@ -68,7 +68,7 @@ class Executions:
         """Print what the store knows of one execution, as JSON."""
         target, execution_id = self._words(words, "show")
         with claimed_stdout() as out:
-            opened = self._books.store(target, store, "find_execution", "has no entries")
+            opened = self._store_commands.store(target, store, "find_execution", "has no entries")
 
             async def show(store: Any) -> Reservation:
                 return await _find(store, execution_id)
@@ -91,7 +91,7 @@ class Executions:
             raise UsageError("settle needs one of --completed JSON, --failed MESSAGE and --released")
         outcome = _outcome(execution_id, completed, failed, code)
         with claimed_stdout() as out:
-            opened = self._books.store(target, store, "find_execution", "has no entries")
+            opened = self._store_commands.store(target, store, "find_execution", "has no entries")
 
             async def settle(store: Any) -> ExecutionRecord:
                 return await _settle(store, await _find(store, execution_id), outcome)
@@ -104,7 +104,7 @@ class Executions:
     def _words(self, words: tuple[str, ...], command: str) -> tuple[str | None, str]:
         """The target and the execution's id."""
         given = list(words)
-        target = given.pop(0) if not self._books.has_app and given and is_target(given[0]) else None
+        target = given.pop(0) if not self._store_commands.has_app and given and is_target(given[0]) else None
         if len(given) != 1 or given[0].startswith("--"):
             raise UsageError(f"executions {command} needs the id of an execution")
         return target, given[0]

@@ -23,13 +23,13 @@ CONNECT_SECONDS = 10.0
 """For the connection alone. The answer may take as long as the server's own limit for the call, which only it knows."""
 
 
-class _Answer(msgspec.Struct):
+class _ResponseStatus(msgspec.Struct):
     """What of an answer decides the exit code; an error answer has no status."""
 
     status: str | None = None
 
 
-class _Body(msgspec.Struct, omit_defaults=True):
+class _RequestBody(msgspec.Struct, omit_defaults=True):
     """What is sent of a request: what it says beyond the defaults."""
 
     tool: str
@@ -39,7 +39,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     on_running: OnRunning = "refuse"
 
 
-class _FileConnection(http.client.HTTPConnection):
+class _UnixConnection(http.client.HTTPConnection):
     """A connection to a socket with a file."""
 
     def __init__(self, file: str) -> None:
@@ -81,11 +81,11 @@ def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple
         path += EXECUTE_PATH
     connection: http.client.HTTPConnection
     if file is not None:
-        connection = _FileConnection(file)
+        connection = _UnixConnection(file)
     else:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
-    body = msgspec.convert(request, _Body, from_attributes=True)
+    body = msgspec.convert(request, _RequestBody, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if token is not None:
         if token.split() != [token] or not token.isascii():
@@ -105,7 +105,7 @@ def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple
             lost = f"{url}: the connection was lost ({reason_of(error)})"
             raise OutcomeUnknownError.before_answer(lost, request.request_id) from None
     try:
-        completed = msgspec.json.decode(answered, type=_Answer).status == ExecutionStatus.COMPLETED
+        completed = msgspec.json.decode(answered, type=_ResponseStatus).status == ExecutionStatus.COMPLETED
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Failure(f"{url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?") from None
     return answered, completed

@@ -80,7 +80,7 @@ async def test_they_do_not_wait_for_ever(path: Path, mock_clock: trio.testing.Mo
             store.sink.record(record(number))
         await trio.testing.wait_all_tasks_blocked()
         assert store.transactions == before
-        mock_clock.jump(_writer.POST_SECONDS)
+        mock_clock.jump(_writer.AUDIT_DELAY_SECONDS)
         with trio.move_on_after(0):  # let the timer's task run
             await trio.sleep_forever()
         while store.transactions == before:
@@ -140,7 +140,7 @@ async def test_what_finds_no_room(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the file cannot be written for long, the newest are dropped: counted, and logged once."""
-    monkeypatch.setattr(_writer, "MAX_POSTS", 10)
+    monkeypatch.setattr(_writer, "MAX_QUEUED_RECORDS", 10)
     monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.02)
     async with opened(path) as store:
         await store.prepare()

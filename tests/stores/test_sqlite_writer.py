@@ -154,7 +154,7 @@ async def test_an_ending_that_failed_is_recorded_later(path: Path, monkeypatch: 
         assert again.outcome == VALUE
 
 
-async def test_closing_writes_what_is_owed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_runs_deferred_jobs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ending that failed is tried once more when the store is closed."""
     monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.05)
     async with opened(path) as store:
@@ -184,12 +184,12 @@ async def test_closing_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch, cap
         assert await state(store) == "interrupted"
 
 
-async def test_what_is_owed_is_bounded(
+async def test_deferred_jobs_are_bounded(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A file that fails for long does not fill the memory with outputs."""
     monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.02)
-    monkeypatch.setattr(_writer, "MAX_DEBT_BYTES", 1000)
+    monkeypatch.setattr(_writer, "MAX_DEFERRED_BYTES", 1000)
     async with opened(path) as store:
         for number in range(3):
             await store.reserve(reservation(f"r{number}"))
@@ -201,7 +201,7 @@ async def test_what_is_owed_is_bounded(
                     await store.complete(identity(f"r{number}"), "exec_1", outcome, NOW)
             other.execute("ROLLBACK")
         assert [await state(store, f"r{number}") for number in range(3)] == ["completed", "completed", "running"]
-        assert store._writer._debt_bytes == 0
+        assert store._writer._deferred_bytes == 0
     assert "too much is waiting" in caplog.text
 
 

@@ -1,7 +1,7 @@
 """An idempotency store in an SQLite file: retries that survive a crash. Needs the extra ``sqlite``.
 
 ``_store`` is the store; its methods are jobs for ``_writer``, which puts them into transactions of ``_database``, inside which
-``_entries`` says what is done to the rows (``_rows``) of a file that looks as ``_schema`` says. ``_owners`` knows who is alive.
+``_entries`` says what is done to the rows (``_rows``) of a file that looks as ``_schema`` says. ``_liveness_locks`` show which stores are alive.
 ``_records`` are the audit trail, which ``_sink`` hands to the writer.
 """
 

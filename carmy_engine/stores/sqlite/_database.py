@@ -19,7 +19,7 @@ from ..._model.protocols import StoreError
 from ._connection import Connection
 from ._entries import Bounds, Entries
 from ._errors import FileLockedError, FileReplacedError, translate, translate_os
-from ._owners import FileNumber, Owners, number_of
+from ._liveness_locks import FileNumber, LivenessLocks, number_of
 from ._schema import LOCKED_IN_FILE, check_version, migrate, retire_lock_file
 
 log = logging.getLogger("carmy.engine")
@@ -53,7 +53,7 @@ class Database:
         self._durability = durability
         self._bounds = bounds
         self._connection: Connection | None = None
-        self._owners: Owners | None = None
+        self._locks: LivenessLocks | None = None
         self._owner = 0
         self._files: _Files | None = None
         self._written_at = 0
@@ -68,10 +68,10 @@ class Database:
         """
         self._give_up_at = time.monotonic() + PATIENCE_SECONDS
         try:
-            connection, owners = self._opened()
+            connection, locks = self._opened()
             connection.run("BEGIN IMMEDIATE")
             try:
-                yield Entries(connection, owners, self._owner, self._bounds)
+                yield Entries(connection, locks, self._owner, self._bounds)
                 connection.run("COMMIT")
                 self._written_at = _changed_at(self.path)
             finally:
@@ -100,36 +100,36 @@ class Database:
                 with self.transaction() as entries:
                     entries.leave()
         finally:
-            if self._owners is not None:
-                self._owners.release_all()  # before the connection is closed, which may take a while
+            if self._locks is not None:
+                self._locks.release_all()  # before the connection is closed, which may take a while
             self._disconnect()
-            if self._owners is not None:
-                self._owners.close()
-                self._owners = None
+            if self._locks is not None:
+                self._locks.close()
+                self._locks = None
 
-    def _opened(self) -> tuple[Connection, Owners]:
-        if self._connection is not None and self._owners is not None:
+    def _opened(self) -> tuple[Connection, LivenessLocks]:
+        if self._connection is not None and self._locks is not None:
             self._check_files()
-            return self._connection, self._owners
+            return self._connection, self._locks
         _create(self.path)
-        owners = self._owners
-        if owners is None:
-            self._owners = owners = Owners(self.path)
-        while not owners.start_opening():
+        locks = self._locks
+        if locks is None:
+            self._locks = locks = LivenessLocks(self.path)
+        while not locks.start_opening():
             if not self._pause():
                 raise FileLockedError(f"{self.path} is locked: another process has been opening it for too long")
         try:
-            if owners.number != number_of(self.path):
-                raise self._replaced(owners)
-            self._connection = connection = self._connect(owners)
-            self._register(connection, owners)
+            if locks.number != number_of(self.path):
+                raise self._replaced(locks)
+            self._connection = connection = self._connect(locks)
+            self._register(connection, locks)
             self._files = _files(self.path)
         except BaseException:
             self._disconnect()
             raise
         finally:
-            owners.end_opening()
-        return connection, owners
+            locks.end_opening()
+        return connection, locks
 
     def _check_files(self) -> None:
         """Check that the files are still those that the connection has open. SQLite would write to deleted ones.
@@ -138,12 +138,12 @@ class Database:
             FileReplacedError: They are not.
         """
         assert self._connection is not None
-        assert self._owners is not None
+        assert self._locks is not None
         found = _files(self.path)
         if found == self._files:
             return
-        if found.main != self._owners.number:
-            raise self._replaced(self._owners)
+        if found.main != self._locks.number:
+            raise self._replaced(self._locks)
         # What only a deleted log holds, SQLite writes to the file when it closes the connection. It must not overwrite what
         # another process has written since.
         if _has_begun(found, self.path) or _changed_at(self.path) != self._written_at:
@@ -152,22 +152,22 @@ class Database:
             f"{self.path}-wal or -shm was removed or replaced while it was open; the last answers may be lost with it"
         )
 
-    def _replaced(self, owners: Owners) -> FileReplacedError:
+    def _replaced(self, locks: LivenessLocks) -> FileReplacedError:
         """Let go of the locks on a file that has another name now, or none."""
         self._disconnect()
-        owners.close()
-        self._owners = None
+        locks.close()
+        self._locks = None
         self._owner = 0  # in another file, this number is another store's
         return FileReplacedError(
             f"{self.path} was removed or replaced while it was open; what it held is not known here any more"
         )
 
-    def _connect(self, owners: Owners) -> Connection:
+    def _connect(self, locks: LivenessLocks) -> Connection:
         connection = Connection(self.path, self._pause)
         try:
             # Before anything is changed.
             version = check_version(connection, self.path)
-            self._check_owners(connection if version else None, owners)
+            self._check_living(connection if version else None, locks)
             if 0 < version < LOCKED_IN_FILE:
                 retire_lock_file(connection, self.path)
             _make_private(self.path)
@@ -180,37 +180,37 @@ class Database:
             raise
         return connection
 
-    def _register(self, connection: Connection, owners: Owners) -> None:
+    def _register(self, connection: Connection, locks: LivenessLocks) -> None:
         """Take an owner's id, unless there is one from before an error, and interrupt what the dead have left."""
         claimed = False
         connection.run("BEGIN IMMEDIATE")
         try:
             if connection.row("SELECT 1 FROM owners WHERE id = ?", (self._owner,)) is None:
-                owners.release(self._owner)
+                locks.release(self._owner)
                 values = (os.getpid(), self._bounds.clock())
                 self._owner = connection.insert("INSERT INTO owners (pid, opened_at) VALUES (?, ?)", values)
-                claimed = owners.claim(self._owner)
+                claimed = locks.claim(self._owner)
                 assert claimed, "an owner's id is not used twice, and those alive are known"
-            Entries(connection, owners, self._owner, self._bounds).bury_the_dead()
+            Entries(connection, locks, self._owner, self._bounds).bury_the_dead()
             connection.run("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.run("ROLLBACK")
                 if claimed:
-                    owners.release(self._owner)
+                    locks.release(self._owner)
 
-    def _check_owners(self, connection: Connection | None, owners: Owners) -> None:
+    def _check_living(self, connection: Connection | None, locks: LivenessLocks) -> None:
         """Check that every living store is in the table of owners.
 
         Args:
             connection: None for a file without tables.
-            owners: Knows the living.
+            locks: Of this store.
 
         Raises:
             FileReplacedError: One is not: the log with its entries is lost.
         """
         for _ in range(LEAVING_ATTEMPTS):
-            alive = set(owners.alive())
+            alive = set(locks.alive())
             if connection is not None:
                 alive.difference_update(owner for (owner,) in connection.rows("SELECT id FROM owners"))
             if not alive:

@@ -12,7 +12,7 @@ from ..._model.record import ExecutionRecord
 from ..._model.reservation import Reservation, ReservationState
 from ..._model.result import ExecutionStatus
 from ._connection import Connection
-from ._owners import Owners
+from ._liveness_locks import LivenessLocks
 from ._records import Records, Row, pack_record
 from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, checksum_of, unpack
 
@@ -92,7 +92,7 @@ class Entries:
 
     Args:
         connection: Inside a transaction that may write.
-        owners: Who is alive.
+        locks: Of this store; they show which owners are alive.
         owner: The store's own id.
         bounds: Its bounds.
 
@@ -100,10 +100,10 @@ class Entries:
         records: The audit records, in the same transaction.
     """
 
-    def __init__(self, connection: Connection, owners: Owners, owner: int, bounds: Bounds) -> None:
+    def __init__(self, connection: Connection, locks: LivenessLocks, owner: int, bounds: Bounds) -> None:
         self.records = Records(connection)
         self._connection = connection
-        self._owners = owners
+        self._locks = locks
         self._owner = owner
         self._bounds = bounds
         self._now = bounds.clock()
@@ -187,7 +187,7 @@ class Entries:
         self._disown(self._owner)
 
     def _is_alive(self, owner: int) -> bool:
-        return owner == self._owner or self._owners.is_alive(owner)
+        return owner == self._owner or self._locks.is_alive(owner)
 
     def _bury(self, owner: int) -> None:
         """Interrupt what a dead owner has left running, and put it on record: its own process could not."""

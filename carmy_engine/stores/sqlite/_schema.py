@@ -6,14 +6,14 @@ from pathlib import Path
 
 from ._connection import Connection
 from ._errors import CorruptFileError, FileLockedError, NewerFileError
-from ._owners import Owners
+from ._liveness_locks import LivenessLocks
 
 APPLICATION_ID = 0x63726D79
 """``crmy`` in the header of the file: how a file of another program is told from one of ours."""
 
 MIGRATIONS = (
     """
-    -- One row for each open store. It lives as long as its byte of the file is locked; see _owners.py. Ids are never used twice.
+    -- One row for each open store. It lives as long as its byte of the file is locked; see _liveness_locks.py. Ids are never used twice.
     CREATE TABLE owners (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         pid INTEGER NOT NULL,
@@ -143,7 +143,7 @@ def retire_lock_file(connection: Connection, path: Path) -> None:
     """
     lock_file = path.with_name(path.name + "-owners")
     try:
-        locks = Owners(lock_file, first_byte=0)
+        locks = LivenessLocks(lock_file, first_byte=0)
     except FileNotFoundError:
         return
     try:

@@ -11,7 +11,7 @@ class SqliteSink:
     """Hands records to the store's writer, and never waits for it.
 
     They are written in the next transaction, whatever it is for, a few hundredths of a second later if there is none. If the
-    file cannot be written they wait, up to a bound (`MAX_POSTS`); then the newest are dropped, counted, and the log says so once.
+    file cannot be written they wait, up to a bound (`MAX_QUEUED_RECORDS`); then the newest are dropped, counted, and the log says so once.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -24,4 +24,4 @@ class SqliteSink:
 
     def record(self, record: ExecutionRecord) -> None:
         """Take one record; see `carmy_engine.abc.Sink`."""
-        self._writer.post(pack_record(record))
+        self._writer.queue_record(pack_record(record))

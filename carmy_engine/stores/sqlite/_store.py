@@ -150,19 +150,19 @@ class SqliteStore:
     async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
         """See `IdempotencyStore.complete`. An outcome over the limit is kept all the same: it stands for an effect."""
         key, answer = key_of(identity), pack_outcome(outcome, finished_at)
-        job = Job(lambda entries: entries.complete(key, execution_id, answer), owed=True, size=answer.bytes)
+        job = Job(lambda entries: entries.complete(key, execution_id, answer), must_run=True, size=answer.bytes)
         return await self._writer.do(job)
 
     async def release(self, identity: Identity, execution_id: str) -> bool:
         """See `IdempotencyStore.release`."""
         key = key_of(identity)
-        return await self._writer.do(Job(lambda entries: entries.release(key, execution_id), owed=True))
+        return await self._writer.do(Job(lambda entries: entries.release(key, execution_id), must_run=True))
 
     async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
         """See `IdempotencyStore.interrupt`."""
         key = key_of(identity)
         return await self._writer.do(
-            Job(lambda entries: entries.interrupt(key, execution_id, cause, finished_at), owed=True)
+            Job(lambda entries: entries.interrupt(key, execution_id, cause, finished_at), must_run=True)
         )
 
     async def get(self, identity: Identity) -> Reservation | None:

@@ -31,21 +31,21 @@ T = TypeVar("T")
 MAX_JOBS = 512
 """Callers in one transaction: enough to make the sync's share small, few enough for a transaction of some ten milliseconds."""
 
-MAX_DEBTS = 10_000
+MAX_DEFERRED = 10_000
 """Jobs that nobody waits for, done first in the next transaction."""
 
-MAX_DEBT_BYTES = 64 * 1024 * 1024
+MAX_DEFERRED_BYTES = 64 * 1024 * 1024
 """Of outputs in them. There are many only if the file has failed for long, so what does not fit is dropped: such an entry
 counts as running until this process ends, and as interrupted from then on."""
 
 
-MAX_POSTS = 20_000
+MAX_QUEUED_RECORDS = 20_000
 """Audit records that wait to be written: some seconds' worth at full speed, and about ten megabytes."""
 
-POSTS_AT_ONCE = 1000
+RECORDS_AT_ONCE = 1000
 """Of them in one transaction."""
 
-POST_SECONDS = 0.05
+AUDIT_DELAY_SECONDS = 0.05
 """How long they wait for a transaction that there would be anyhow. What is lost with the process is younger than that."""
 
 
@@ -55,23 +55,23 @@ class Job(Generic[T]):
     Args:
         operate: Does it. May be called again, in another transaction, if the first one failed.
         undo: What takes it back when its caller has left before the answer; it gets the answer. None to leave it done.
-        owed: It is to be done even if its caller leaves or the file fails: then, in the next transaction.
+        must_run: It is to be done even if its caller leaves or the file fails: then, in the next transaction.
         size: Bytes that it holds on to.
     """
 
-    __slots__ = ("error", "left", "operate", "owed", "size", "taken", "task", "undo", "value")
+    __slots__ = ("error", "left", "must_run", "operate", "size", "taken", "task", "undo", "value")
 
     def __init__(
         self,
         operate: Callable[[Entries], T],
         *,
         undo: Callable[[T], Callable[[Entries], object] | None] | None = None,
-        owed: bool = False,
+        must_run: bool = False,
         size: int = 0,
     ) -> None:
         self.operate = operate
         self.undo = undo
-        self.owed = owed
+        self.must_run = must_run
         self.size = size
         self.task: trio.lowlevel.Task | None = None
         self.taken = self.left = False
@@ -83,9 +83,9 @@ class _Batch:
     """The jobs of one transaction; `error` is why there was none."""
 
     def __init__(self) -> None:
-        self.debts: list[Job[object]] = []
+        self.deferred: list[Job[object]] = []
         self.jobs: list[Job[object]] = []
-        self.posts: list[Row] = []
+        self.records: list[Row] = []
         self.error: StoreError | None = None
 
 
@@ -101,10 +101,10 @@ class Writer:
         self._database = database
         self._lock = threading.Lock()  # held for moments; guards the two below and what jobs are `taken`
         self._waiting: dict[Job[object], None] = {}  # in the order of their coming; each has a task that waits
-        self._debts: dict[Job[object], None] = {}
-        self._debt_bytes = 0
-        self._posts: deque[Row] = deque()
-        self._posts_due = self._posts_timed = False
+        self._deferred: dict[Job[object], None] = {}
+        self._deferred_bytes = 0
+        self._audit_queue: deque[Row] = deque()
+        self._audit_due = self._audit_timed = False
         self._busy = False
         self._closing: trio.Event | None = None
         self.transactions = 0
@@ -116,7 +116,7 @@ class Writer:
         """Do it in a transaction, and return what it returns once that is committed.
 
         If cancelled, the caller leaves at once. A job that waits in the queue is withdrawn, and one in a transaction is
-        taken back by its `undo`, before anything else is done to the file; but one that is `owed` will be done.
+        taken back by its `undo`, before anything else is done to the file; but one that is `must_run` will be done.
 
         Raises:
             StoreError: There was no transaction; nothing was changed.
@@ -135,30 +135,30 @@ class Writer:
             raise job.error
         return cast("T", job.value)
 
-    def post(self, row: Row) -> None:
+    def queue_record(self, row: Row) -> None:
         """Write an audit record soon. Never waits; what finds no room is dropped, and counted."""
-        if len(self._posts) >= MAX_POSTS or self._closing is not None:
+        if len(self._audit_queue) >= MAX_QUEUED_RECORDS or self._closing is not None:
             self.dropped += 1
             if not self._dropping:
                 self._dropping = True
                 log.error("%s: audit records are being dropped, because they cannot be written", self._database.path)
             return
         with self._lock:
-            self._posts.append(row)
-        if len(self._posts) >= POSTS_AT_ONCE:
-            self._posts_due = True
+            self._audit_queue.append(row)
+        if len(self._audit_queue) >= RECORDS_AT_ONCE:
+            self._audit_due = True
             self._start()
-        elif not self._posts_timed:
-            self._posts_timed = True
-            trio.lowlevel.spawn_system_task(self._time_posts)
+        elif not self._audit_timed:
+            self._audit_timed = True
+            trio.lowlevel.spawn_system_task(self._time_audit)
 
-    async def _time_posts(self) -> None:
+    async def _time_audit(self) -> None:
         """Give the records that have been posted a transaction of their own, if they have waited for one in vain."""
         try:
-            await trio.sleep(POST_SECONDS)
+            await trio.sleep(AUDIT_DELAY_SECONDS)
         finally:
-            self._posts_timed = False
-        self._posts_due = True
+            self._audit_timed = False
+        self._audit_due = True
         self._start()
 
     async def aclose(self) -> None:
@@ -178,20 +178,20 @@ class Writer:
             withdrawn = not job.taken
             if withdrawn:
                 del self._waiting[job]
-        if withdrawn and job.owed:
-            self._owe(job)
+        if withdrawn and job.must_run:
+            self._defer(job)
         return trio.lowlevel.Abort.SUCCEEDED
 
-    def _owe(self, job: Job[object]) -> None:
+    def _defer(self, job: Job[object]) -> None:
         with self._lock:
-            if len(self._debts) >= MAX_DEBTS or self._debt_bytes + job.size > MAX_DEBT_BYTES:
+            if len(self._deferred) >= MAX_DEFERRED or self._deferred_bytes + job.size > MAX_DEFERRED_BYTES:
                 self._log.error(
                     "too much is waiting for %s to be written; an entry stays as it is", self._database.path
                 )
                 return
             job.task = None
-            self._debts[job] = None
-            self._debt_bytes += job.size
+            self._deferred[job] = None
+            self._deferred_bytes += job.size
 
     def _start(self) -> None:
         """Begin the next transaction, unless one is going on: its end will begin the next."""
@@ -199,7 +199,7 @@ class Writer:
             return
         self._busy = True
         token = trio.lowlevel.current_trio_token()
-        if self._waiting or self._debts or (self._posts and (self._posts_due or self._closing is not None)):
+        if self._waiting or self._deferred or (self._audit_queue and (self._audit_due or self._closing is not None)):
             batch = _Batch()
             trio.lowlevel.start_thread_soon(
                 partial(self._transact, batch), lambda _: _tell(token, partial(self._deliver, batch)), "carmy sqlite"
@@ -216,9 +216,9 @@ class Writer:
         try:
             with self._database.transaction() as entries:
                 self._take(batch)
-                if batch.posts:
-                    entries.audit(batch.posts)  # before the jobs: some of them may be to read records
-                for job in (*batch.debts, *batch.jobs):
+                if batch.records:
+                    entries.audit(batch.records)  # before the jobs: some of them may be to read records
+                for job in (*batch.deferred, *batch.jobs):
                     self._attempt(job, entries)
         except StoreError as error:
             batch.error = error
@@ -244,37 +244,37 @@ class Writer:
 
     def _take(self, batch: _Batch, only: list[Job[object]] | None = None) -> None:
         with self._lock:
-            batch.debts = list(self._debts)
+            batch.deferred = list(self._deferred)
             jobs = islice(self._waiting, MAX_JOBS) if only is None else (job for job in only if job in self._waiting)
             for job in list(jobs):
                 del self._waiting[job]
                 job.taken = True
                 batch.jobs.append(job)
-            batch.posts = list(islice(self._posts, POSTS_AT_ONCE))
+            batch.records = list(islice(self._audit_queue, RECORDS_AT_ONCE))
 
     def _deliver(self, batch: _Batch) -> None:
         """In the trio thread, when the transaction is over, one way or another."""
         self._busy = False
         self.transactions += batch.error is None
-        self._posts_due = False
+        self._audit_due = False
         if batch.error is None:
             with self._lock:
-                for _ in batch.posts:
-                    self._posts.popleft()
-                self._posts_due = len(self._posts) >= POSTS_AT_ONCE
+                for _ in batch.records:
+                    self._audit_queue.popleft()
+                self._audit_due = len(self._audit_queue) >= RECORDS_AT_ONCE
                 self._dropping = False
-                for job in batch.debts:
-                    del self._debts[job]
-                    self._debt_bytes -= job.size
+                for job in batch.deferred:
+                    del self._deferred[job]
+                    self._deferred_bytes -= job.size
         for job in batch.jobs:
             if batch.error is not None:
                 job.error = _again(batch.error)
-                if job.owed:
-                    self._owe(_copy(job))
+                if job.must_run:
+                    self._defer(_copy(job))
             elif job.left and job.error is None and job.undo is not None:
                 undo = job.undo(job.value)
                 if undo is not None:
-                    self._owe(Job(undo, owed=True))
+                    self._defer(Job(undo, must_run=True))
             if not job.left:
                 assert job.task is not None
                 trio.lowlevel.reschedule(job.task)
@@ -290,12 +290,12 @@ class Writer:
         with self._lock:
             log.error(
                 "%s could not be written at the end; %d entries stay as they are, and %d audit records are lost",
-                *(self._database.path, len(self._debts), len(self._posts)),
+                *(self._database.path, len(self._deferred), len(self._audit_queue)),
             )
-            self._debts.clear()
-            self._debt_bytes = 0
-            self.dropped += len(self._posts)
-            self._posts.clear()
+            self._deferred.clear()
+            self._deferred_bytes = 0
+            self.dropped += len(self._audit_queue)
+            self._audit_queue.clear()
 
     def _close(self) -> None:
         """In the thread."""
@@ -311,7 +311,7 @@ class Writer:
 
 
 def _copy(job: Job[object]) -> Job[object]:
-    return Job(job.operate, owed=True, size=job.size)
+    return Job(job.operate, must_run=True, size=job.size)
 
 
 def _again(error: StoreError) -> StoreError:

@@ -40,7 +40,7 @@ _descriptors: dict[FileNumber, tuple[set[int], set[int]]] = {}
 """Of each database that this process has open: the descriptors in use, and those that wait to be closed."""
 
 
-class Owners:
+class LivenessLocks:
     """The locks of one store.
 
     Args:

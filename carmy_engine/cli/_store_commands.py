@@ -46,7 +46,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _CLOSING_SECONDS = 10.0
 
 
-class Books:
+class StoreCommands:
     """The commands, over the store of one application, or of the one that each command line names."""
 
     def __init__(self, app: App | None) -> None:

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from carmy_engine.stores.sqlite import FileLockedError
-from carmy_engine.stores.sqlite._owners import Owners
+from carmy_engine.stores.sqlite._liveness_locks import LivenessLocks
 from carmy_engine.stores.sqlite._rows import pack
 from carmy_engine.stores.sqlite._schema import APPLICATION_ID, MIGRATIONS
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
@@ -220,7 +220,7 @@ async def test_a_file_of_an_earlier_version(path: Path) -> None:
         )
     lock_file = path.with_name("state.db-owners")
     lock_file.touch(0o666)
-    earlier = Owners(lock_file, first_byte=0)
+    earlier = LivenessLocks(lock_file, first_byte=0)
     assert earlier.claim(1)
     async with opened(path) as store:
         with pytest.raises(FileLockedError, match="earlier version"):
@@ -246,7 +246,7 @@ def test_locks(tmp_path: Path) -> None:
     """A byte belongs to one holder until that closes the file, within a process as between two."""
     path = tmp_path / "locks"
     path.touch()
-    mine, other = Owners(path), Owners(path)
+    mine, other = LivenessLocks(path), LivenessLocks(path)
     assert mine.claim(7)
     assert mine.claim(2**40)
     assert not other.claim(7)
