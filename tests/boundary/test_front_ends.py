@@ -12,7 +12,7 @@ import trio
 
 from carmy_engine import App, HttpSettings, Settings
 from carmy_http.api.endpoints import Endpoints
-from carmy_http.message import Answer, Request, SendChunk, StreamResponse
+from carmy_http.message import Answer, BodyWriter, Request, StreamResponse
 from carmy_http.server import serve_endpoints
 from carmy_mcp.server.connection import serve_connection
 from carmy_net import Server, open_listeners
@@ -30,7 +30,7 @@ class Breaking(Endpoints):
     """Endpoints without a boundary of their own: an address names what is raised, and whether that is after a wait."""
 
     async def answer(self, request: Request) -> Answer:
-        match request.path.split("/"):
+        match request.head.path.split("/"):
             case [_, "raise", escape]:
                 raise made(escape)
             case [_, "wait", escape]:
@@ -42,8 +42,8 @@ class Breaking(Endpoints):
                 return await super().answer(request)
 
 
-async def _break_off(escape: str, send: SendChunk) -> None:
-    await send(b"some of it")
+async def _break_off(escape: str, writer: BodyWriter) -> None:
+    await writer.send(b"some of it")
     raise made(escape)
 
 

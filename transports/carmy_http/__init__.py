@@ -1,12 +1,12 @@
 """HTTP for carmy-engine: the protocol ``carmy/1``.
 
 - `serve`: the transport, as the command ``carmy serve`` runs it.
-- `application`: the same endpoints as an ASGI application, to be mounted in another one.
+- `application`: the same endpoints as an ASGI application, to mount in another one.
 - `open_http`: a client; an executor.
 
-Inside: `_endpoints` is the table of routes and knows no front end; `_message` is what it shares with one. `_asgi` adapts
-it to ASGI, `_hypercorn` runs that on hypercorn over a `_guarded_stream`, `_native` speaks HTTP itself (both read with `carmy_net.http1`), `_server` accepts and drains. `_client` is the other end,
-`_client_decide` its decisions, `_client_exchange` one request over the client's library.
+``api/`` is the table of routes, and imports no front end. ``message`` holds the types that it shares with one. A front end is ``native/``,
+or ``hypercorn/``, which runs the ASGI application of ``asgi``. Both read requests with `carmy_net.http1`. ``server`` accepts and drains
+connections. ``client/`` is the client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["application", "open_http", "serve"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client when it is first asked for: servers need neither it nor the library below it."""
+    """Import the client on first use: servers need neither it nor its HTTP library."""
     if name == "open_http":
         try:
             from .client.executor import open_http  # noqa: PLC0415 - see above

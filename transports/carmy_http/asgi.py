@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from carmy_engine import Engine
+from carmy_engine import BoundEngine, Engine, ExecutionRequest
 from carmy_engine.errors import AgentError
 from carmy_engine.transport import contain, raise_single
 
+from .api import event_response
 from .api.endpoints import Endpoints
 from .api.errors import error_body, log
 from .api.mounts import AsgiApplication, Receive, Scope, Send
-from .message import JSON_TYPE, NO_STORE, Disconnected, Request, Response, StreamResponse, split_path
+from .message import (
+    JSON_TYPE,
+    NO_STORE,
+    BodyWriter,
+    Disconnected,
+    Request,
+    RequestHead,
+    Response,
+    StreamResponse,
+    split_path,
+)
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def application(engine: Engine) -> AsgiApplication:
     """The engine as an ASGI 3 application, for servers that run on trio.
 
-    Scopes of type ``http`` are answered, those of type ``websocket`` refused, and ``lifespan`` is acknowledged: the
-    engine is opened and closed by its own block, outside. Under ``root_path`` the discovery document names the
-    addresses with that prefix. Time limits of writing, framing rules and connection limits are the server's; only
-    the one that comes with this package is known to have them.
+    The application answers scopes of type ``http``, refuses ``websocket`` and acknowledges ``lifespan``. The engine is opened and
+    closed outside, by its own block. Under ``root_path``, the discovery document lists the addresses with that prefix. Time limits of
+    writing, framing rules and connection limits are left to the server. The server of this package has them; others may not.
 
     Args:
         engine: An open engine.
@@ -59,14 +72,8 @@ class AsgiRequest(Request):
         if root and path.startswith(root + "/"):
             path = path[len(root) :]
         client = scope.get("client")
-        super().__init__(
-            method=scope["method"],
-            path=path,
-            root=root,
-            headers=scope["headers"],
-            peer=None if not client else str(client[0]),
-            authority=authority,
-        )
+        head = RequestHead(method=scope["method"], path=path, root=root, headers=scope["headers"], authority=authority)
+        super().__init__(head, str(client[0]) if client else None)
         self._receive = receive
         self._ended = False
 
@@ -82,19 +89,20 @@ class AsgiRequest(Request):
                 return chunk
         return b""
 
-    @asynccontextmanager
-    async def cancelled_when_gone(self) -> AsyncIterator[trio.CancelScope]:
+    async def while_connected(self, run: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts) -> T:
         """See `Request`."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, nursery.cancel_scope)
-                yield nursery.cancel_scope
+                result = await run(*args)
                 nursery.cancel_scope.cancel()
+                return result
         except BaseExceptionGroup as group:
-            raise_single(group)  # so that a block raises the same with and without this task
+            raise_single(group)  # so that a function raises the same with and without this task
+        raise Disconnected
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        # Nothing but receive() tells that the client has gone: on hypercorn even sending into the void succeeds.
+        # receive() is the only way to detect the client's end: on hypercorn, sending to a closed connection succeeds.
         while (await self._receive())["type"] != "http.disconnect":
             pass
         scope.cancel()
@@ -106,38 +114,67 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         answer = await endpoints.answer(request)
     except Disconnected:
         return
-    whole = answer if isinstance(answer, Response) else await _stream(request, answer, send)
+    whole = answer if isinstance(answer, Response) else await AsgiBodyWriter(request, answer, send).write()
     if whole is None:
         return
-    head = request.method == "HEAD"
+    head = request.head.method == "HEAD"
     await send({"type": "http.response.start", "status": whole.status, "headers": whole.all_headers()})
     await send({"type": "http.response.body", "body": b"" if head else whole.body})
 
 
-async def _stream(request: AsgiRequest, answer: StreamResponse, send: Send) -> Response | None:
-    """Write an answer while it is made. Gives it back if it has turned out to be a whole one, with nothing written."""
-    begun = False
+class AsgiBodyWriter(BodyWriter):
+    """Writes one `StreamResponse` through ``send``."""
 
-    async def send_chunk(chunk: bytes) -> None:
-        nonlocal begun
-        if not begun:
-            begun = True
-            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    __slots__ = ("_answer", "_begun", "_request", "_send")
 
-    try:
-        whole = await answer.run(send_chunk)
-    except BaseException as error:  # noqa: BLE001 - see below
-        # The boundary of one call. The head is out, so the body just ends, without its last event and without a
-        # proper end, which is how a client can tell.
-        contain(error, log, "%s %r broke off", request.method, request.path)
+    def __init__(self, request: AsgiRequest, answer: StreamResponse, send: Send) -> None:
+        self._request = request
+        self._answer = answer
+        self._send = send
+        self._begun = False
+
+    async def write(self) -> Response | None:
+        """Write the answer while it is made. If it is a whole `Response`, nothing is written and it is returned."""
+        try:
+            whole = await self._answer.run(self)
+        except Disconnected:
+            return None
+        except BaseException as error:  # noqa: BLE001 - see below
+            # The boundary of one call. The head has been sent, so the body ends without its last event and without a
+            # proper end, by which the client detects the failure.
+            contain(error, log, "%s %r broke off", self._request.head.method, self._request.head.path)
+            return None
+        if whole is not None:
+            return whole
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": b""})
         return None
-    if whole is not None:
-        return whole
-    if not begun:
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-    await send({"type": "http.response.body", "body": b""})
-    return None
+
+    async def send(self, chunk: bytes) -> None:
+        """See `BodyWriter`."""
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def send_events(self, request: Request, engine: BoundEngine, wanted: ExecutionRequest) -> None:
+        """See `BodyWriter`."""
+        await request.while_connected(self._forward_events, engine, wanted)
+
+    async def _forward_events(self, engine: BoundEngine, wanted: ExecutionRequest) -> None:
+        async with engine.stream(wanted) as events:
+            while True:
+                data = event_response.HEARTBEAT
+                with trio.move_on_after(event_response.HEARTBEAT_SECONDS):
+                    try:
+                        data = event_response.frame(await events.receive())
+                    except trio.EndOfChannel:
+                        return
+                await self.send(data)
+
+    async def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            answer = self._answer
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -1,29 +1,71 @@
-"""One HTTP request and its answer, whatever front end carries them.
+"""One HTTP request and its answer, for every front end.
 
-The endpoints know these types and nothing of ASGI, sockets or parsers; a front end makes a `Request`, hands it to
-`Endpoints.answer` and writes what comes back.
+The endpoints use these types and import no ASGI, socket or parser. A front end makes a `Request`, passes it to
+`Endpoints.answer` and writes the returned `Answer`.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from carmy_engine import BoundEngine
+from carmy_engine import BoundEngine, ExecutionRequest
+from carmy_engine.codec import invalid_request
+from carmy_engine.errors import AgentError
 
 HeaderList: TypeAlias = Sequence[tuple[bytes, bytes]]
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
-SendChunk: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+MAX_BODY_BYTES = 1024 * 1024
+"""Of a request body; exactly this many bytes still pass. Arguments of a tool are a few kilobytes; files do not belong in them."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
 
 WITHOUT_LENGTH = frozenset({204, 304})
-"""Statuses of answers whose length is not told (RFC 9110, 8.6)."""
+"""Statuses whose answers have no ``Content-Length`` (RFC 9110, 8.6)."""
+
+
+class Disconnected(Exception):  # noqa: N818 - a signal, like trio.EndOfChannel
+    """The client closed the connection, so an answer is no longer needed."""
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
+    """A request that is refused, with the answer to send.
+
+    Args:
+        error: The body of the answer.
+        status: The status code, if it differs from that of the error's code and category.
+        headers: Headers to add to the answer.
+    """
+
+    def __init__(
+        self, error: AgentError, *, status: int | None = None, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        super().__init__(error)
+        self.error = error
+        self.status = status
+        self.headers = tuple(headers)
+
+
+class RouteMatch(NamedTuple):
+    """The decisions that depend on a request's head alone. `Endpoints` makes it once for each `RequestHead`.
+
+    Attributes:
+        headers: Headers to add to the answer.
+        caller: The engine for this caller; None if the credentials have to be checked first.
+        handler: Answers the request.
+    """
+
+    headers: Headers
+    caller: BoundEngine | None
+    handler: Callable[[Request, BoundEngine], Awaitable[Answer]]
 
 
 def split_path(path: str) -> tuple[str, bytes | None]:
@@ -35,54 +77,29 @@ def split_path(path: str) -> tuple[str, bytes | None]:
     return slash + path, name.encode("latin-1", "replace")
 
 
-class PlainCall(NamedTuple):
-    """A request to run one tool and to answer with one document, that asks for nothing special and may be answered.
-
-    Attributes:
-        engine: As the caller may use it.
-        extra: Headers to add to the answer.
-    """
-
-    engine: BoundEngine
-    extra: Headers
-
-
-class Disconnected(Exception):  # noqa: N818 - a signal, like trio.EndOfChannel
-    """The client has gone: there is nobody to answer."""
-
-
 class RequestHead:
-    """What one request says before its body.
+    """A request's method, path and headers. A front end may use one object for all requests with the same bytes.
 
     Attributes:
         method: Upper case.
         path: Decoded, without query and without `root`.
         root: The prefix under which the application is mounted, without a slash at its end.
         headers: In order; names in lower case.
-        peer: The client's address, None where there is none.
         authority: From a target in absolute form (``GET http://host/path``), None otherwise.
-        plain: What `Endpoints.plain_call` found of it, None where nobody has asked.
+        match: Set by `Endpoints` when it first answers a request with this head.
     """
 
-    __slots__ = ("_first", "authority", "headers", "method", "path", "peer", "plain", "root")
+    __slots__ = ("_first", "authority", "headers", "match", "method", "path", "root")
 
     def __init__(
-        self,
-        *,
-        method: str,
-        path: str,
-        root: str,
-        headers: HeaderList,
-        peer: str | None,
-        authority: bytes | None = None,
+        self, *, method: str, path: str, root: str = "", headers: HeaderList, authority: bytes | None = None
     ) -> None:
         self.method = method
         self.path = path
         self.root = root
         self.headers = headers
-        self.peer = peer
         self.authority = authority
-        self.plain: PlainCall | None = None
+        self.match: RouteMatch | None = None
         self._first: Mapping[bytes, bytes] = dict(reversed(headers))
 
     def first(self, name: bytes) -> bytes | None:
@@ -94,14 +111,50 @@ class RequestHead:
         return [value for key, value in self.headers if key == name] if name in self._first else []
 
 
-class Request(RequestHead, abc.ABC):
-    """One request, its head complete and its body still on the way."""
+class Request(abc.ABC):
+    """One request. Its head is complete; its body may still be arriving.
 
-    __slots__ = ()
+    Attributes:
+        head: Method, path and headers.
+        peer: The client's address, None where it has none.
+    """
 
-    def body_at_hand(self) -> bytes | None:
-        """The whole body, if it is here already and nothing of it has been taken: most are, and need no time limit."""
-        return None
+    __slots__ = ("head", "peer")
+
+    def __init__(self, head: RequestHead, peer: str | None) -> None:
+        self.head = head
+        self.peer = peer
+
+    async def read_body(self, seconds: float) -> bytes:
+        """Read the body to its end. A checkpoint only if it has to wait.
+
+        Args:
+            seconds: For the whole body, however steadily it trickles in.
+
+        Raises:
+            Refusal: 413 as soon as the body is known to be too large, 408 when it is too slow.
+            AgentError: ``INVALID_REQUEST`` for a length that is no number.
+            Disconnected: The client left before the end.
+        """
+        declared = self.head.first(b"content-length")
+        if declared is not None:
+            if not declared.isdigit():
+                raise invalid_request("the header Content-Length is not a number")
+            if len(declared) > 18 or int(declared) > MAX_BODY_BYTES:
+                raise body_too_large()
+        body: bytes | bytearray = b""
+        with trio.move_on_after(seconds):
+            while chunk := await self.next_chunk():
+                if len(body) + len(chunk) > MAX_BODY_BYTES:
+                    raise body_too_large()
+                if not body:
+                    body = chunk  # mostly all of it
+                elif isinstance(body, bytes):
+                    body = bytearray(body) + chunk
+                else:
+                    body += chunk  # tiny chunks cost no more than their bytes
+            return bytes(body)
+        raise Refusal(invalid_request(f"the body did not arrive within {seconds:g} seconds"), status=408)
 
     @abc.abstractmethod
     async def next_chunk(self) -> bytes:
@@ -112,25 +165,28 @@ class Request(RequestHead, abc.ABC):
         """
 
     @abc.abstractmethod
-    def cancelled_when_gone(self) -> AbstractAsyncContextManager[trio.CancelScope]:
-        """A block that is cancelled as soon as the client goes away. Enter it after the body has been read.
+    async def while_connected(self, run: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts) -> T:
+        """Run a function that is cancelled as soon as the client closes the connection. Call it after `read_body`.
 
-        The scope's ``cancelled_caught`` tells afterwards whether that happened.
+        Raises:
+            Disconnected: The client closed the connection.
+            trio.Cancelled: As `Disconnected`, if the front end ends the whole connection.
         """
 
-    def watch(self) -> bool:
-        """From here to `unwatch`, cancel a scope outside of the caller's reach when the client goes away.
 
-        Costs next to nothing. False, and nothing has begun, where only `cancelled_when_gone` can tell.
-        """
-        return False
-
-    def unwatch(self) -> None:
-        """The client's end cancels nothing any more."""
+def body_too_large() -> Refusal:
+    """The refusal of a body that has more than `MAX_BODY_BYTES`."""
+    error = AgentError.standard(
+        "PAYLOAD_TOO_LARGE",
+        f"the body is larger than {MAX_BODY_BYTES} bytes",
+        suggested_action="Send large content by reference, for example as a URL or a path.",
+        details={"limit_bytes": MAX_BODY_BYTES},
+    )
+    return Refusal(error)
 
 
 class Response:
-    """A complete answer. The front end leaves the body out for HEAD and 304; ``content-length`` stands.
+    """A complete answer. The front end omits the body for HEAD and 304, and keeps ``content-length``.
 
     Attributes:
         status: The status code.
@@ -146,21 +202,38 @@ class Response:
         self.headers: Headers = tuple(headers)
 
     def all_headers(self) -> HeaderList:
-        """The headers, that of its length included."""
+        """The headers, with ``content-length``."""
         if self.status in WITHOUT_LENGTH:
             return self.headers
         return [*self.headers, (b"content-length", b"%d" % len(self.body))]
+
+
+class BodyWriter(abc.ABC):
+    """Writes the body of a `StreamResponse`. Each front end has one."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    async def send(self, chunk: bytes) -> None:
+        """Send bytes at once."""
+
+    @abc.abstractmethod
+    async def send_events(self, request: Request, engine: BoundEngine, wanted: ExecutionRequest) -> None:
+        """Run an execution while the client is connected, and send its events and heartbeats.
+
+        Raises:
+            Disconnected: The client closed the connection.
+        """
 
 
 class StreamResponse:
     """An answer whose body is made while it is sent.
 
     Attributes:
-        status: The status code. It and the headers count from the first piece of the body on.
+        status: The status code. It and the headers are read when the first piece of the body is sent.
         headers: Lower-case names.
-        run: Called once with a function that sends bytes at once. Returns when the body is complete, and the whole answer if
-            it has sent nothing and there is nothing to wait for: status, headers and body are then that one's. A body that
-            the client did not wait for just ends.
+        run: Called once with a writer. Returns when the body is complete. If it has sent nothing, it may return a `Response`,
+            which is then the whole answer.
     """
 
     __slots__ = ("headers", "run", "status")
@@ -169,7 +242,7 @@ class StreamResponse:
         self,
         status: int,
         headers: Iterable[tuple[bytes, bytes]],
-        run: Callable[[SendChunk], Awaitable[Response | None]],
+        run: Callable[[BodyWriter], Awaitable[Response | None]],
     ) -> None:
         self.status = status
         self.headers: Headers = tuple(headers)

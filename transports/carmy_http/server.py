@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from typing import Any
 
@@ -15,7 +16,8 @@ from carmy_net import Server, listener_url, network_problems, open_listeners
 from .api.endpoints import Endpoints
 from .api.mounts import open_mounts
 from .asgi import asgi
-from .native.connector import NativeConnector
+from .native.connection import NativeConnection
+from .native.shared_state import SharedState
 
 log = logging.getLogger("carmy.http")
 
@@ -93,17 +95,19 @@ async def serve_endpoints(
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
     settings = engine.settings
-    native = NativeConnector(engine, endpoints) if settings.http.server == "native" else None
+    native = SharedState(engine, endpoints) if settings.http.server == "native" else None
     if native is None:
         plain = _hypercorn()(
             asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, endpoints.refuse
         )
         server = Server(plain, settings.http.max_connections, log=log)
     else:
-        server = Server(native.connect, settings.http.max_connections, reserve=native.connect_reserved, log=log)
+        connect = functools.partial(NativeConnection, native)
+        reserve = functools.partial(NativeConnection, native, reserved=True)
+        server = Server(connect, settings.http.max_connections, reserve=reserve, log=log)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     line = f"{name} listening on {listener_url(listeners[0], 'http', path)}"
     async with contextlib.AsyncExitStack() as keeping:
         if native is not None:
-            await keeping.enter_async_context(native.kept())
+            await keeping.enter_async_context(native.running())
         await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))

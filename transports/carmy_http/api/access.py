@@ -1,15 +1,14 @@
-"""Who may talk to us at all, before any route is looked at: the rules of `carmy_net`, in HTTP's terms."""
+"""The checks of ``Host``, ``Origin`` and credentials: the rules of `carmy_net`, applied to a request's head."""
 
 from __future__ import annotations
 
 from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_net import Access
 
-from ..message import NO_STORE, Headers, Request, RequestHead, Response
-from .errors import Refusal
+from ..message import NO_STORE, Headers, Refusal, Request, RequestHead, Response
 
 PREFLIGHT_SECONDS = 600
-"""How long a browser may remember that a cross-origin request is allowed."""
+"""How long a browser may cache that a cross-origin request is allowed."""
 
 _VARY = (b"vary", b"Origin")
 _EXPOSED = (
@@ -35,11 +34,11 @@ SECURITY_HEADERS: Headers = (
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""What ``security_headers`` adds to every answer."""
+"""Added to every answer when the setting ``security_headers`` is on."""
 
 
 class Guard:
-    """The checks before any route, with the settings they follow.
+    """The checks before any route, configured by the engine's settings.
 
     Raises:
         ConfigurationError: A listed host or origin could never match.
@@ -47,46 +46,50 @@ class Guard:
 
     def __init__(self, engine: Engine) -> None:
         self._access = Access(engine, "http")
-        self.nobody = self._access.anonymous
+        self.anonymous = self._access.anonymous
         """The engine as a caller without an identity, for records of refusals."""
-        self.anyone = self._access.public
-        """The engine as every caller may use it, when nobody has to show credentials; None otherwise."""
+        self.public = self._access.public
+        """The engine for every caller if no credentials are required; None otherwise."""
 
-    def check_host(self, request: RequestHead) -> None:
+    def check_host(self, head: RequestHead) -> None:
         """Refuse names that are neither loopback nor listed; those of an absolute target as well.
 
         Raises:
             AgentError: 403, naming the setting.
         """
-        host = request.first(b"host")
-        if request.authority is None:
+        host = head.first(b"host")
+        if head.authority is None:
             self._access.check_host(host)
         else:
-            self._access.check_host(host, request.authority)
+            self._access.check_host(host, head.authority)
 
-    def check_origin(self, request: RequestHead) -> Headers:
-        """Refuse browsers on pages that are not listed; return the headers that let listed ones read the answer.
+    def check_origin(self, head: RequestHead) -> Headers:
+        """Refuse requests from pages that are not listed; return the CORS headers for a listed one.
 
         Raises:
             AgentError: 403, naming the setting.
         """
-        if request.first(b"origin") is None:
+        if head.first(b"origin") is None:
             # An answer that caches keep must not be reused for a page of another origin.
             return (_VARY,) if self._access.lists_origins else ()
-        origin = self._access.check_origin(request.every(b"origin"), request.first(b"host"))
+        origin = self._access.check_origin(head.every(b"origin"), head.first(b"host"))
         assert origin is not None
         return ((b"access-control-allow-origin", origin), _VARY, _EXPOSED)
 
-    def preflight(self, request: Request) -> Response | None:
-        """The answer to a browser's question before a cross-origin request; None when this is none."""
-        if request.method != "OPTIONS" or request.first(b"access-control-request-method") is None:
-            return None
-        if request.first(b"origin") is None:
-            return None
+    def is_preflight(self, head: RequestHead) -> bool:
+        """True for a CORS preflight request."""
+        return (
+            head.method == "OPTIONS"
+            and head.first(b"access-control-request-method") is not None
+            and head.first(b"origin") is not None
+        )
+
+    async def preflight(self, _request: Request, _engine: BoundEngine) -> Response:
+        """Answer a CORS preflight request."""
         return Response(204, _PREFLIGHT)
 
     async def authenticate(self, request: Request) -> BoundEngine:
-        """The engine as this caller may use it.
+        """The engine for this caller.
 
         Raises:
             Refusal: 401.
@@ -94,7 +97,7 @@ class Guard:
             Fault: It failed, or took too long.
         """
         try:
-            return await self._access.authenticate(request.headers, request.peer)
+            return await self._access.authenticate(request.head.headers, request.peer)
         except AgentError as error:
             if error.code != "UNAUTHENTICATED":
                 raise

@@ -51,10 +51,10 @@ def _discovery_document(server: str, root: str, version: str, has_mcp: bool) -> 
     return body, b'"%b"' % hashlib.sha256(body).hexdigest().encode()
 
 
-async def discovery(server: str, request: Request, engine: BoundEngine, mounts: Container[str]) -> Response:
-    """Answer ``GET /.well-known/agent``: where everything is, and the version of this caller's catalog."""
+async def discovery(server: str, mounts: Container[str], request: Request, engine: BoundEngine) -> Response:
+    """Answer ``GET /.well-known/agent``: the addresses of this server, and the version of this caller's catalog."""
     catalog = await engine.catalog()
-    body, etag = _discovery_document(server, request.root, catalog.version, MCP_PATH in mounts)
+    body, etag = _discovery_document(server, request.head.root, catalog.version, MCP_PATH in mounts)
     return _cached(request, body, etag)
 
 
@@ -66,6 +66,6 @@ async def catalog(request: Request, engine: BoundEngine) -> Response:
 
 def _cached(request: Request, body: bytes, etag: bytes) -> Response:
     headers = (JSON_TYPE, (b"etag", etag), _CACHE_CONTROL)
-    if matches_etag(request.every(b"if-none-match"), etag):
+    if matches_etag(request.head.every(b"if-none-match"), etag):
         return Response(304, headers)
     return Response(200, headers, body)

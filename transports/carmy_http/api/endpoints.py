@@ -1,102 +1,89 @@
-"""The application behind every front end: one table of routes, and the order of the checks before it."""
+"""The application behind every front end: one table of routes, and the order of the checks before them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from carmy_engine import BoundEngine, Engine
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import RateLimitedLogger, raise_own
 
-from ..http1.response_bytes import whole
-from ..message import NO_STORE, Answer, Disconnected, Headers, PlainCall, Request, RequestHead, Response
+from ..http1.response_bytes import render_response
+from ..message import NO_STORE, Answer, Disconnected, Headers, Refusal, Request, RequestHead, Response, RouteMatch
 from . import discovery, execute, executions, health
 from .access import SECURITY_HEADERS, Guard
-from .body import read_body
-from .errors import Refusal, error_response, fault_response, log
-from .mounts import NO_MOUNTS, AsgiApplication, MountedResponse
+from .errors import error_response, fault_response, log
+from .mounts import NO_MOUNTS, AsgiApplication, answer_mounted
 
-Handler = Callable[["Endpoints", Request, "BoundEngine"], Awaitable[Answer]]
-OpenHandler = Callable[["Endpoints"], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[Request, BoundEngine], Awaitable[Answer]]
+HandlerFactory: TypeAlias = Callable[["Endpoints", RequestHead], Handler]
 
 
 class Route(NamedTuple):
     """One address.
 
     Attributes:
-        methods: What it does for each method.
-        open: Handlers that need no credentials; such a route has no `methods`.
+        methods: For each method, a function that makes the handler for a request's head.
+        is_open: No credentials are needed, and ``Host`` is not checked.
         head: HEAD follows GET.
     """
 
-    methods: Mapping[str, Handler]
-    open: OpenHandler | None = None
+    methods: Mapping[str, HandlerFactory]
+    is_open: bool = False
     head: bool = True
+
+    def factory(self, method: str) -> HandlerFactory | None:
+        """The factory for a method, None if the route does not have it."""
+        return self.methods.get("GET" if self.head and method == "HEAD" else method)
 
     @property
     def allow(self) -> bytes:
         """The value of ``Allow``."""
-        names = {"OPTIONS", *(self.methods if self.open is None else ("GET",))}
+        names = {"OPTIONS", *self.methods}
         if self.head and "GET" in names:
             names.add("HEAD")
         return ", ".join(sorted(names)).encode()
 
 
-async def _discover(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    return await discovery.discovery(app.name, request, engine, app.mounts)
+def _always(handler: Handler) -> HandlerFactory:
+    """A factory that makes the same handler for every head."""
+    return lambda _app, _head: handler
 
 
-async def _catalog(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    return await discovery.catalog(request, engine)
+def _discovery(app: Endpoints, _head: RequestHead) -> Handler:
+    return functools.partial(discovery.discovery, app.name, app.mounts)
 
 
-def _call(app: Endpoints, request: Request, engine: BoundEngine) -> Awaitable[Answer]:
-    return execute.execute(request, engine, app.body_seconds)
+def _execute(app: Endpoints, head: RequestHead) -> Handler:
+    return functools.partial(execute.execute, execute.read_call_head(head), app.body_seconds)
 
 
-async def _list(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    return await executions.list_all(engine)
+def _ready(app: Endpoints, _head: RequestHead) -> Handler:
+    return functools.partial(health.ready, app.engine, app.log)
 
 
-async def _show(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    return await executions.show(request, engine)
+def _mounted(app: Endpoints, head: RequestHead) -> Handler:
+    return functools.partial(answer_mounted, app.mounts[head.path], app.body_seconds)
 
 
-async def _cancel(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    return await executions.cancel(request, engine)
-
-
-async def _pass_on(app: Endpoints, request: Request, engine: BoundEngine) -> Answer:
-    body = await read_body(request, app.body_seconds) if request.method == "POST" else b""
-    return MountedResponse(app.mounts[request.path], request, engine, body)
-
-
-async def _health_of(app: Endpoints) -> Answer:
-    return await health.health()
-
-
-async def _ready_of(app: Endpoints) -> Answer:
-    return await health.ready(app.engine, app.log)
-
-
-CALL = Route({"POST": _call})
 ROUTES: Mapping[str, Route] = {
-    discovery.DISCOVERY_PATH: Route({"GET": _discover}),
-    discovery.CATALOG_PATH: Route({"GET": _catalog}),
-    discovery.EXECUTE_PATH: CALL,
-    executions.EXECUTIONS_PATH: Route({"GET": _list}),
-    "/health": Route({}, open=_health_of),
-    "/ready": Route({}, open=_ready_of),
+    discovery.DISCOVERY_PATH: Route({"GET": _discovery}),
+    discovery.CATALOG_PATH: Route({"GET": _always(discovery.catalog)}),
+    discovery.EXECUTE_PATH: Route({"POST": _execute}),
+    executions.EXECUTIONS_PATH: Route({"GET": _always(executions.list_all)}),
+    "/health": Route({"GET": _always(health.health)}, is_open=True),
+    "/ready": Route({"GET": _ready}, is_open=True),
 }
-EXECUTION = Route({"GET": _show, "DELETE": _cancel})
-MOUNTED = Route({"DELETE": _pass_on, "GET": _pass_on, "POST": _pass_on}, head=False)
-"""Without HEAD: the head of a stream tells nothing."""
+EXECUTION = Route({"GET": _always(executions.show), "DELETE": _always(executions.cancel)})
+MOUNTED = Route({"DELETE": _mounted, "GET": _mounted, "POST": _mounted}, head=False)
+"""Without HEAD: the head of a stream contains no information."""
 
 
-def route_of(path: str) -> Route | None:
-    """The route of a path, None when there is nothing."""
+def find_route(path: str) -> Route | None:
+    """The route of a path, None when there is none."""
     route = ROUTES.get(path)
     if route is None and path.startswith(executions.EXECUTIONS_PREFIX):
         rest = path.removeprefix(executions.EXECUTIONS_PREFIX)
@@ -106,25 +93,26 @@ def route_of(path: str) -> Route | None:
 
 
 class Endpoints:
-    """Answers requests. Knows no front end; give it a `Request`, write the `Answer`.
+    """Answers requests from any front end: give it a `Request`, write the `Answer`.
 
     Args:
-        engine: What runs the tools.
+        engine: Runs the tools.
         mounts: Other applications, by their path.
-        only_mounts: Our own addresses are those about health only.
+        only_mounts: Of the project's own addresses, serve those about health only.
 
     Attributes:
-        engine: What runs the tools.
+        engine: Runs the tools.
         name: The server's name in the discovery document.
         body_seconds: For a whole request body.
         mounts: Other applications, by their path.
-        log: For what strangers can cause.
+        log: For lines that a client can cause.
     """
 
     engine: Engine
     name: str
     body_seconds: float
     mounts: Mapping[str, AsgiApplication]
+    log: RateLimitedLogger
 
     def __init__(
         self, engine: Engine, mounts: Mapping[str, AsgiApplication] = NO_MOUNTS, *, only_mounts: bool = False
@@ -139,23 +127,6 @@ class Endpoints:
         self._guard = Guard(engine)
         self._always: Headers = SECURITY_HEADERS if settings.http.security_headers else ()
 
-    def plain_call(self, request: RequestHead) -> PlainCall | None:
-        """What the head decides of the plainest call; None when it is not so plain, or no call, or will be refused.
-
-        It depends on the head alone, so a front end may remember it for requests with the very same head, which clients
-        send again and again: see `Request.plain`.
-        """
-        engine = self._guard.anyone
-        if engine is None or request.method != "POST" or self._route_of(request.path) is not CALL:
-            return None
-        try:
-            self._guard.check_host(request)
-            extra = self._guard.check_origin(request)
-            execute.check_head(request)
-        except AgentError:
-            return None  # `answer` finds the same, and says so
-        return PlainCall(engine, extra) if execute.is_plain(request) else None
-
     async def answer(self, request: Request) -> Answer:
         """Answer one request, whatever it is.
 
@@ -164,23 +135,12 @@ class Endpoints:
             trio.Cancelled: The front end is closing. The execution is cancelled with it.
         """
         extra: Headers = ()
-        caller = self._guard.nobody
+        caller = self._guard.anonymous
         answer: Answer
         try:
-            if (plain := request.plain) is not None:
-                extra = plain.extra
-                caller = plain.engine
-                answer = await execute.execute(request, caller, self.body_seconds)
-            else:
-                route = self._route_of(request.path)
-                is_open = route is not None and route.open is not None
-                if not is_open:  # probes ask for health by whatever address they have
-                    self._guard.check_host(request)
-                extra = self._guard.check_origin(request)
-                preflight = self._guard.preflight(request)
-                if preflight is None and not is_open:
-                    caller = await self._guard.authenticate(request)
-                answer = preflight or await self._dispatch(request, route, caller)
+            extra, known_caller, handler = request.head.match or self._match(request.head)
+            caller = known_caller or await self._guard.authenticate(request)
+            answer = await handler(request, caller)
         except Disconnected:
             raise
         except Refusal as refusal:
@@ -192,60 +152,72 @@ class Endpoints:
         except ClosedError:
             answer = error_response(AgentError.standard("SHUTTING_DOWN", "the engine behind this server is closed"))
         except BaseException as fault:  # noqa: BLE001 - logged and answered, see below
-            # The boundary of one call: an authenticator of the host, or a fault of ours, must cost one answer and
+            # The boundary of one call: an authenticator of the host, or a fault of the endpoints, must cost one answer and
             # not the connection's other requests.
             raise_own(fault)
-            answer = fault_response(f"{request.method} {request.path!r} failed", fault)
+            answer = fault_response(f"{request.head.method} {request.head.path!r} failed", fault)
         if added := extra + self._always:
             answer.headers += added
         return answer
 
-    def refuse(self, status: int, reason: str, peer: str | None) -> bytes:
-        """The whole answer to bytes that are no request; the connection closes after it.
+    def _match(self, head: RequestHead) -> RouteMatch:
+        """Find the route of a head, check ``Host`` and ``Origin``, and store the match in the head.
 
-        Args:
-            status: The status code.
-            reason: What is wrong.
-            peer: The client's address, None where there is none.
+        Raises:
+            AgentError: ``FORBIDDEN``. Nothing is stored.
         """
-        error = invalid_request(reason)
-        self._guard.nobody.record_refusal(error, peer)
-        return whole(error_response(error, status=status, headers=self._always), with_body=True, ends=True)
+        route = self._find_route(head.path)
+        is_open = route is not None and route.is_open
+        if not is_open:  # probes ask for health by whatever address they have
+            self._guard.check_host(head)
+        headers = self._guard.check_origin(head)
+        if self._guard.is_preflight(head):
+            match = RouteMatch(headers, self._guard.anonymous, self._guard.preflight)
+        else:
+            caller = self._guard.anonymous if is_open else self._guard.public
+            match = RouteMatch(headers, caller, self._handler(head, route))
+        head.match = match
+        return match
 
-    async def _dispatch(self, request: Request, route: Route | None, engine: BoundEngine) -> Answer:
+    def _handler(self, head: RequestHead, route: Route | None) -> Handler:
         if route is None:
-            return self._no_route(request)
-        if route.open is not None:
-            if request.method in {"GET", "HEAD"}:
-                return await route.open(self)
-            return self._other_method(request, route)
-        method = "GET" if route.head and request.method == "HEAD" else request.method
-        handler = route.methods.get(method)
-        if handler is None:
-            return self._other_method(request, route)
-        return await handler(self, request, engine)
+            return _answer_without_route
+        factory = route.factory(head.method)
+        if factory is None:
+            return functools.partial(_answer_other_method, route.allow)
+        return factory(self, head)
 
-    def _route_of(self, path: str) -> Route | None:
-        route = route_of(path)
-        if self._only_mounts and route is not None and route.open is None:
+    def _find_route(self, path: str) -> Route | None:
+        route = find_route(path)
+        if self._only_mounts and route is not None and not route.is_open:
             route = None
         return MOUNTED if route is None and path in self.mounts else route
 
-    def _no_route(self, request: Request) -> Response:
-        if request.method == "OPTIONS" and request.path == "*":
-            return Response(204, [NO_STORE, (b"allow", b"DELETE, GET, HEAD, OPTIONS, POST")])
-        raise AgentError.standard(
-            "ROUTE_NOT_FOUND",
-            "there is nothing at this address",
-            suggested_action=f"GET {discovery.DISCOVERY_PATH} says where everything is.",
-        )
+    def refuse(self, status: int, reason: str, peer: str | None) -> bytes:
+        """The rendered answer to bytes that are not a request; the connection closes after it.
 
-    def _other_method(self, request: Request, route: Route) -> Response:
-        if request.method == "OPTIONS":
-            return Response(204, [NO_STORE, (b"allow", route.allow)])
-        raise _method_not_allowed(route.allow)
+        Args:
+            status: The status code.
+            reason: The message of the error.
+            peer: The client's address, None where there is none.
+        """
+        error = invalid_request(reason)
+        self._guard.anonymous.record_refusal(error, peer)
+        return render_response(error_response(error, status=status, headers=self._always), with_body=True, ends=True)
 
 
-def _method_not_allowed(allow: bytes) -> Refusal:
+async def _answer_without_route(request: Request, _engine: BoundEngine) -> Response:
+    if request.head.method == "OPTIONS" and request.head.path == "*":
+        return Response(204, [NO_STORE, (b"allow", b"DELETE, GET, HEAD, OPTIONS, POST")])
+    raise AgentError.standard(
+        "ROUTE_NOT_FOUND",
+        "there is nothing at this address",
+        suggested_action=f"GET {discovery.DISCOVERY_PATH} says where everything is.",
+    )
+
+
+async def _answer_other_method(allow: bytes, request: Request, _engine: BoundEngine) -> Response:
+    if request.head.method == "OPTIONS":
+        return Response(204, [NO_STORE, (b"allow", allow)])
     error = AgentError.standard("METHOD_NOT_ALLOWED", f"this address answers to {allow.decode()} only")
-    return Refusal(error, headers=[(b"allow", allow)])
+    raise Refusal(error, headers=[(b"allow", allow)])

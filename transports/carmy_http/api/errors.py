@@ -29,25 +29,7 @@ STATUS_OF_CATEGORY: Mapping[ErrorCategory, int] = {
 """The status of an execution that ended with an error."""
 
 _STATUS_OF_REFUSAL = {"PAYLOAD_TOO_LARGE": 413, "UNAUTHENTICATED": 401, "METHOD_NOT_ALLOWED": 405}
-"""Refusals of this transport whose code says more than their category."""
-
-
-class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
-    """A request that gets no further, with the answer it gets.
-
-    Args:
-        error: What the body says.
-        status: Where the code and category alone would give another one.
-        headers: To add to the answer.
-    """
-
-    def __init__(
-        self, error: AgentError, *, status: int | None = None, headers: Iterable[tuple[bytes, bytes]] = ()
-    ) -> None:
-        super().__init__(error)
-        self.error = error
-        self.status = status
-        self.headers = tuple(headers)
+"""Refusals of this transport whose status depends on the code instead of the category."""
 
 
 def retry_after(error: ErrorInfo) -> tuple[tuple[bytes, bytes], ...]:
@@ -73,9 +55,9 @@ def error_response(
 
 
 def fault_response(what: str, fault: BaseException) -> Response:
-    """The answer to a fault of ours or of the host's code.
+    """The answer to a fault of the server or of the host's code.
 
-    The caller learns an id; everything else is in the log, under that id.
+    The answer contains an error id. The log contains the exception, under that id.
     """
     error_id = uuid.uuid4().hex
     log.error("%s (error id %s)", what, error_id, exc_info=fault)

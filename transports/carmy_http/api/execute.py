@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,8 +12,7 @@ from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult
 from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request, without_value
 from carmy_engine.transport import OnRunning
 
-from ..message import JSON_TYPE, NO_STORE, Answer, Disconnected, HeaderList, Request, RequestHead, Response
-from .body import body_at_hand, read_body
+from ..message import JSON_TYPE, NO_STORE, Answer, HeaderList, Request, RequestHead, Response
 from .content_negotiation import content_type_problem, wants_events
 from .errors import STATUS_OF_CATEGORY, retry_after
 from .event_response import EventResponse
@@ -32,7 +32,30 @@ _SUCCESS_HEADERS: HeaderList = (JSON_TYPE, NO_STORE)
 _REPLAYED = (b"idempotent-replayed", b"true")
 
 
-async def execute(request: Request, engine: BoundEngine, body_seconds: float) -> Answer:
+class CallHead(NamedTuple):
+    """What the head of ``POST /agent/execute`` states about the call.
+
+    Attributes:
+        problem: The reason to refuse it, None when there is none.
+        keys: The values of the header ``Idempotency-Key``.
+        wants_events: The client prefers a stream of events.
+    """
+
+    problem: str | None
+    keys: Sequence[bytes]
+    wants_events: bool
+
+
+def read_call_head(head: RequestHead) -> CallHead:
+    """Read the headers that concern the call."""
+    problem = content_type_problem(head.first(b"content-type"))
+    coding = head.first(b"content-encoding")
+    if problem is None and coding is not None and coding.strip().lower() not in {b"", b"identity"}:
+        problem = "the body must not be compressed; send it without Content-Encoding"
+    return CallHead(problem, head.every(b"idempotency-key"), wants_events(head.every(b"accept")))
+
+
+async def execute(call: CallHead, body_seconds: float, request: Request, engine: BoundEngine) -> Answer:
     """Answer ``POST /agent/execute`` with one JSON document or, if the client prefers it, with a stream of events.
 
     Raises:
@@ -40,42 +63,12 @@ async def execute(request: Request, engine: BoundEngine, body_seconds: float) ->
         Refusal: The body is too large or too slow.
         Disconnected: The client left; its execution has been cancelled.
     """
-    plain = request.plain is not None
-    if not plain:
-        check_head(request)
-    body = body_at_hand(request)
-    if body is None:
-        body = await read_body(request, body_seconds)
-    wanted = parse(body, () if plain else request.every(b"idempotency-key"))
-    if not plain and wants_events(request.every(b"accept")):
+    if call.problem is not None:
+        raise invalid_request(call.problem)
+    wanted = parse(await request.read_body(body_seconds), call.keys)
+    if call.wants_events:
         return EventResponse(request, engine, wanted)
-    if request.watch():
-        try:
-            return json_response(await engine.execute(wanted))
-        finally:
-            request.unwatch()
-    async with request.cancelled_when_gone():
-        return json_response(await engine.execute(wanted))
-    raise Disconnected
-
-
-def check_head(request: RequestHead) -> None:
-    """Refuse a head that announces what cannot be read.
-
-    Raises:
-        AgentError: ``INVALID_REQUEST``.
-    """
-    problem = content_type_problem(request.first(b"content-type"))
-    if problem is not None:
-        raise invalid_request(problem)
-    coding = request.first(b"content-encoding")
-    if coding is not None and coding.strip().lower() not in {b"", b"identity"}:
-        raise invalid_request("the body must not be compressed; send it without Content-Encoding")
-
-
-def is_plain(request: RequestHead) -> bool:
-    """Whether a head that `check_head` has passed asks for one document, and its body says all about the call."""
-    return request.first(b"idempotency-key") is None and not wants_events(request.every(b"accept"))
+    return json_response(await request.while_connected(engine.execute, wanted))
 
 
 def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:

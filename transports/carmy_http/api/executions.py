@@ -1,4 +1,4 @@
-"""``/agent/executions``: all of them, for those who may see them; ``/{id}``: look at one's own, or cancel it."""
+"""``/agent/executions`` lists all executions, for callers with the permission; ``/{id}`` shows or cancels one of the caller's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Cancelled(msgspec.Struct, frozen=True):
 
 
 def _find(request: Request, engine: BoundEngine) -> ExecutionSummary:
-    execution_id = request.path.removeprefix(EXECUTIONS_PREFIX)
+    execution_id = request.head.path.removeprefix(EXECUTIONS_PREFIX)
     summary = engine.lookup(execution_id)
     if summary is None:
         raise AgentError.standard(
@@ -44,8 +44,8 @@ def _find(request: Request, engine: BoundEngine) -> ExecutionSummary:
     return summary
 
 
-async def list_all(engine: BoundEngine) -> Response:
-    """Answer ``GET`` on the list: everybody's, newest first.
+async def list_all(_request: Request, engine: BoundEngine) -> Response:
+    """Answer ``GET`` on the list: the executions of all callers, newest first.
 
     Raises:
         AgentError: ``FORBIDDEN`` without the permission; ``STORE_ERROR``.
@@ -76,7 +76,7 @@ async def show(request: Request, engine: BoundEngine) -> Response:
 async def cancel(request: Request, engine: BoundEngine) -> Response:
     """Answer ``DELETE``: 202, with ``cancelled`` false when it had already finished.
 
-    The call itself still gets its own answer; this one does not wait for it.
+    The call itself still gets its own answer; this handler does not wait for it.
 
     Raises:
         AgentError: ``EXECUTION_NOT_FOUND``, also for executions of others.

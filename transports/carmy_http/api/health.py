@@ -1,4 +1,4 @@
-"""``/health`` and ``/ready``: for load balancers and supervisors, so without credentials."""
+"""``/health`` and ``/ready``: for load balancers and supervisors, without credentials."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import trio
 
-from carmy_engine import Engine, ErrorInfo
+from carmy_engine import BoundEngine, Engine, ErrorInfo
 from carmy_engine.errors import AgentError
 from carmy_engine.transport import RateLimitedLogger, contain
 
-from ..message import JSON_TYPE, NO_STORE, Response
+from ..message import JSON_TYPE, NO_STORE, Request, Response
 from .errors import retry_after
 
 READY_SECONDS = 5.0
@@ -35,13 +35,13 @@ class _Ready(msgspec.Struct, frozen=True):
     checks: dict[str, _Check]
 
 
-async def health() -> Response:
-    """Answer ``GET /health``: this process serves requests. Says nothing about what it depends on."""
+async def health(_request: Request, _engine: BoundEngine) -> Response:
+    """Answer ``GET /health``: this process serves requests. The state of what it depends on is not checked."""
     return Response(200, (JSON_TYPE, NO_STORE), _OK)
 
 
-async def ready(engine: Engine, log: RateLimitedLogger) -> Response:
-    """Answer ``GET /ready``: 200 when every check passes and no shutdown has begun, otherwise 503 naming what failed."""
+async def ready(engine: Engine, log: RateLimitedLogger, _request: Request, _caller: BoundEngine) -> Response:
+    """Answer ``GET /ready``: 200 when every check passes and no shutdown has begun, otherwise 503 with the failed checks."""
     checks: dict[str, _Check] = {}
     if engine.stopping.is_set():
         checks["engine"] = _failed(AgentError.standard("SHUTTING_DOWN", "the engine is draining or closing"))
@@ -73,10 +73,10 @@ async def _run(
         except AgentError as error:
             outcomes[name] = _failed(error)
         except BaseException as error:  # noqa: BLE001 - see below
-            # The host's own code: whatever goes wrong in it is what the check is there to find out.
-            # One limit for each check: the text is the kind.
+            # The host's own code: any failure in it is a failed check. The text of the line is the key of the rate limit,
+            # so each check has a limit to itself.
             contain(error, log, f"the readiness check {name!r} failed")
-            outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check failed; the log says why"))
+            outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check failed; the log has the reason"))
         else:
             if passed is False:
                 outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check returned false"))
@@ -87,7 +87,7 @@ async def _run(
 async def _call(check: Callable[[], Awaitable[object] | object]) -> object:
     if inspect.iscoroutinefunction(check):
         return await check()
-    # A plain function may block, and the event loop must not. It may also return something to await, which trio would
-    # take for a mistake if the thread returned it bare.
+    # A plain function may block, so it runs in a thread. It may also return an awaitable, which trio would reject as
+    # the result of a thread; hence the tuple.
     (outcome,) = await trio.to_thread.run_sync(lambda: (check(),), abandon_on_cancel=True, limiter=_limiter)
     return await outcome if inspect.isawaitable(outcome) else outcome

@@ -1,9 +1,9 @@
-"""Another application at an address of ours: behind the same checks, and with the caller that they have found.
+"""Other ASGI applications at addresses of this server, behind the same checks and with the authenticated caller.
 
-Packages offer one through the entry-point group ``carmy.http_mounts``: under the name of an address (``mcp`` for ``/mcp``) a
-function that gets the open engine, and gives the block in which its ASGI application lives, or None when it cannot serve
-here, for example because a library is not installed. It is looked for only where it is to be served, and should import
-what takes long only when it is first asked for something.
+Packages offer one through the entry-point group ``carmy.http_mounts``. The entry point has the name of the address (``mcp`` for
+``/mcp``). It is a function that takes the open engine and returns a context manager for the ASGI application, or None when it
+cannot serve, for example because a library is missing. It is loaded only where it is served, and should import slow libraries
+on the first request only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import trio
 from carmy_engine import BoundEngine, Engine
 from carmy_engine.transport import raise_own
 
-from ..message import NO_STORE, Request, Response, SendChunk, StreamResponse
+from ..message import NO_STORE, Answer, BodyWriter, Request, Response, StreamResponse
 from .errors import fault_response
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -34,7 +34,7 @@ GROUP = "carmy.http_mounts"
 """The entry points, by the name of their address."""
 
 CALLER = "carmy_http.caller"
-"""The name in a scope's ``extensions`` of the engine as the caller may use it (`carmy_engine.BoundEngine`)."""
+"""The name in a scope's ``extensions`` of the engine for the caller (`carmy_engine.BoundEngine`)."""
 
 OPENING = b": open\n\n"
 """A comment, sent with the head of a stream of events: it must not wait for the first of them."""
@@ -44,7 +44,7 @@ _HEADERS_OF_CONNECTIONS = frozenset({b"connection", b"content-length", b"keep-al
 
 @asynccontextmanager
 async def open_mounts(engine: Engine) -> AsyncIterator[Mapping[str, AsgiApplication]]:
-    """The applications to serve beside ours, by their path, as the settings and the installation have them."""
+    """The mounted applications by their path, according to the settings and the installed packages."""
     found: dict[str, AsgiApplication] = {}
     async with AsyncExitStack() as opened:
         if engine.settings.http.mcp:
@@ -56,9 +56,9 @@ async def open_mounts(engine: Engine) -> AsyncIterator[Mapping[str, AsgiApplicat
 
 
 class MountedResponse(StreamResponse):
-    """An answer that a mounted application gives. Its status and headers are known when it has begun.
+    """The answer of a mounted application. Its status and headers are set when the application starts its response.
 
-    One that comes in a single piece is written as such.
+    A body that comes in one piece becomes a `Response`.
     """
 
     __slots__ = ("_app", "_begun", "_body", "_caller", "_request")
@@ -71,8 +71,11 @@ class MountedResponse(StreamResponse):
         self._body = body
         self._begun = False
 
-    async def _run(self, send: SendChunk) -> Response | None:
-        """Let it answer. It is cancelled when the client goes away, and need not look for that itself."""
+    async def _run(self, writer: BodyWriter) -> Response | None:
+        """Run the application. It is cancelled when the client disconnects."""
+        return await self._request.while_connected(self._call, writer)
+
+    async def _call(self, writer: BodyWriter) -> Response | None:
         whole: Response | None = None
         sent = False
 
@@ -81,7 +84,7 @@ class MountedResponse(StreamResponse):
             if message["type"] == "http.response.start":
                 sent = self._begin(message)
                 if sent:
-                    await send(OPENING)
+                    await writer.send(OPENING)
                 return
             chunk: bytes = message.get("body", b"")
             if not sent and not message.get("more_body", False):
@@ -91,28 +94,28 @@ class MountedResponse(StreamResponse):
                 whole = Response(self.status, headers, chunk)
             elif chunk:
                 sent = True
-                await send(chunk)
+                await writer.send(chunk)
 
-        async with self._request.cancelled_when_gone():
-            try:
-                await self._app(self._scope(), self._receive_once(), take)
-                if not self._begun:
-                    raise RuntimeError("it has returned without an answer")
-            except BaseException as fault:
-                # The boundary of one call: what is mounted is not ours.
-                raise_own(fault)
-                if self._begun:
-                    raise
-                answer = fault_response(f"{self._request.method} {self._request.path!r} failed", fault)
-                self._begin({"status": answer.status, "headers": answer.headers})
-                whole = Response(self.status, self.headers, answer.body)
+        try:
+            await self._app(self._scope(), self._receive_once(), take)
+            if not self._begun:
+                raise RuntimeError("it has returned without an answer")
+        except BaseException as fault:
+            # The boundary of one call: a mounted application is foreign code.
+            raise_own(fault)
+            if self._begun:
+                raise
+            head = self._request.head
+            answer = fault_response(f"{head.method} {head.path!r} failed", fault)
+            self._begin({"status": answer.status, "headers": answer.headers})
+            whole = Response(self.status, self.headers, answer.body)
         return whole
 
     def _begin(self, message: Message) -> bool:
-        """Take status and headers. True for a stream of events, whose reader wants to know at once that it is open."""
+        """Store status and headers. True for a stream of events, whose head is sent before its first event."""
         self._begun = True
         self.status = message["status"]
-        # How long the connection and the body are is known better by the server.
+        # The front end decides on the framing of the body and the life of the connection.
         own = [(name, value) for name, value in message["headers"] if name.lower() not in _HEADERS_OF_CONNECTIONS]
         names: dict[bytes, bytes] = {name.lower(): value for name, value in own}
         if b"cache-control" not in names:
@@ -121,7 +124,7 @@ class MountedResponse(StreamResponse):
         return names.get(b"content-type", b"").startswith(b"text/event-stream")
 
     def _receive_once(self) -> Receive:
-        """Gives the body in one message, and nothing after it."""
+        """An ASGI ``receive`` that returns the body in one message, and then blocks."""
         body: list[Message] = [{"type": "http.request", "body": self._body, "more_body": False}]
 
         async def receive() -> Message:
@@ -132,19 +135,25 @@ class MountedResponse(StreamResponse):
         return receive
 
     def _scope(self) -> Scope:
-        request = self._request
+        head = self._request.head
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
-            "method": request.method,
+            "method": head.method,
             "scheme": "http",
-            "path": request.path,
-            "raw_path": request.path.encode("utf-8", "surrogateescape"),
+            "path": head.path,
+            "raw_path": head.path.encode("utf-8", "surrogateescape"),
             "query_string": b"",
-            "root_path": request.root,
-            "headers": list(request.headers),
+            "root_path": head.root,
+            "headers": list(head.headers),
             "client": None,
             "server": None,
             "extensions": {CALLER: self._caller},
         }
+
+
+async def answer_mounted(app: AsgiApplication, body_seconds: float, request: Request, caller: BoundEngine) -> Answer:
+    """Read the body of a POST, and answer with a mounted application."""
+    body = await request.read_body(body_seconds) if request.head.method == "POST" else b""
+    return MountedResponse(app, request, caller, body)

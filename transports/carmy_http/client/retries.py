@@ -13,7 +13,7 @@ from carmy_engine.codec import check_json, decode, invalid_request
 from carmy_engine.transport import OnRunning, encode_arguments, may_join
 from carmy_frames.protocol import parse_result
 
-from ..api.body import MAX_BODY_BYTES
+from ..message import MAX_BODY_BYTES
 
 MAX_ATTEMPTS = 4
 """Of one request. With the waits below, a server may be away for about a second and a half."""

@@ -25,7 +25,7 @@ from carmy_engine.transport import RateLimitedLogger, contain
 
 from ..api.errors import error_response
 from ..api.mounts import AsgiApplication, Message, Scope
-from ..http1.response_bytes import whole
+from ..http1.response_bytes import render_response
 from .admission import Admission
 from .guarded_stream import GuardedStream
 
@@ -125,7 +125,7 @@ class Connection:
 
 
 def _refuse(status: int, reason: str, _peer: str | None) -> bytes:
-    return whole(error_response(invalid_request(reason), status=status), with_body=True, ends=True)
+    return render_response(error_response(invalid_request(reason), status=status), with_body=True, ends=True)
 
 
 def connector(

@@ -1,10 +1,11 @@
-"""One task that serves all connections on which nothing has begun: a request that waits for nothing costs no switch of tasks.
+"""The leader/followers pattern (Schmidt et al., POSA 2): one task serves all idle connections, without a task switch per request.
 
-It leads as long as nobody makes it wait. When a call does, another task takes the lead, and this one stays with the call until its
-end. So a task is begun only for each call that takes longer, and such a call is cancelled like any other task.
+The leader runs calls until one has to wait. It then promotes a follower, a new task, to leader, and stays with that call until its
+end. So only a call that waits costs a task, and is cancelled like any other task.
 
-What it leads is a round: all the connections that are ready are served, and then all their answers are sent. A round ends early with
-a call that has to wait, or when it has taken long; the next one goes on with the rest, so that nobody is served twice before them.
+The leader works in rounds: it serves all connections that are readable, and then sends all their answers. A round ends early with a
+call that has to wait, or after `MAX_ROUND_SECONDS`. The next round continues with the rest, so no connection is served twice before
+another one that was readable at the same time.
 """
 
 from __future__ import annotations
@@ -22,46 +23,53 @@ import trio
 from carmy_engine.transport import RateLimitedLogger, contain
 
 MAX_AT_ONCE = 64
-"""Connections that are served before other tasks have their turn."""
+"""Connections that are served before the scheduler runs other tasks."""
 
 MAX_ROUND_SECONDS = 0.01
-"""After which a round ends, whoever is still to be served. Exceeded by one call at most."""
+"""After which a round ends, with connections left for the next one. Exceeded by one call at most."""
 
-MAX_HELD_BYTES = 16 * 1024
-"""Of an answer that waits for the end of its round. Larger ones leave at once."""
+MAX_DEFERRED_BYTES = 16 * 1024
+"""Of an answer whose sending is deferred to the end of its round. Larger ones are sent at once."""
 
 
-class Parked(Protocol):
-    """A connection that is served here."""
+class IdleConnection(Protocol):
+    """A connection that waits for a request, as the dispatcher sees it."""
 
-    def ready(self) -> Coroutine[Any, Any, None] | None:
-        """Something has come, or the end. Returns what is to be done."""
+    def on_readable(self) -> Coroutine[Any, Any, None] | None:
+        """Read. Returns the call to run, if a complete request has arrived."""
         ...
 
-    def fail(self) -> None:
-        """End the connection: `ready`, or what it returned, has raised, which has been logged. Must not raise."""
+    def on_failure(self) -> None:
+        """End the connection: `on_readable`, or its call, raised an exception, which has been logged. Must not raise."""
         ...
 
-    def waits(self, scope: trio.CancelScope) -> None:
-        """What is to be done has to wait; cancel the scope to stop it."""
+    def on_blocked(self, scope: trio.CancelScope) -> None:
+        """Store the scope that cancels the call, which has to wait."""
         ...
 
-    def send_held(self, data: bytes) -> None:
-        """Send what was given to `Pump.hold`. Must not raise."""
+    def send_deferred(self, data: bytes) -> None:
+        """Send an answer that `Dispatcher.defer_send` took. Must not raise."""
         ...
 
 
-class Waiting(NamedTuple):
-    """A call that has to wait: its connection, what is left of it, its context variables, and what it told trio."""
+class BlockedCall(NamedTuple):
+    """A call that has to wait.
 
-    parked: Parked
+    Attributes:
+        connection: Its connection.
+        call: The suspended coroutine.
+        context: Its context variables.
+        trap: The value that it yielded to trio.
+    """
+
+    connection: IdleConnection
     call: Coroutine[Any, Any, None]
     context: contextvars.Context
     trap: Any
 
 
-class Pump:
-    """Serves the parked connections. Wherever there is no epoll there is none.
+class Dispatcher:
+    """Serves the idle connections. Needs epoll, so it exists on Linux only.
 
     Args:
         log: For connections that fail.
@@ -70,102 +78,101 @@ class Pump:
     def __init__(self, log: RateLimitedLogger) -> None:
         self._log = log
         self._poll = select.epoll()
-        self._parked: dict[int, Parked] = {}
+        self._connections: dict[int, IdleConnection] = {}
         self._nursery: trio.Nursery | None = None
         self._ready: deque[tuple[int, int]] = deque()
-        """Not served yet. Whoever has gone since, or come instead, has nothing to say when asked."""
-        self._held: list[tuple[Parked, bytes]] = []
+        """Readable and not served yet. A descriptor may have been closed or reused since; reading then finds nothing."""
+        self._deferred: list[tuple[IdleConnection, bytes]] = []
 
-    def park(self, descriptor: int, parked: Parked) -> None:
-        """Serve it from now on; nothing if that is done already.
+    def add(self, descriptor: int, connection: IdleConnection) -> None:
+        """Serve a connection from now on. Has no effect if it is served already.
 
         Raises:
             OSError: The kernel watches as many descriptors as it may.
         """
-        if descriptor not in self._parked:
+        if descriptor not in self._connections:
             self._poll.register(descriptor, select.EPOLLIN | select.EPOLLRDHUP)
-            self._parked[descriptor] = parked
+            self._connections[descriptor] = connection
 
-    def release(self, descriptor: int) -> None:
-        """Look at it no longer; nothing if nobody does."""
-        if self._parked.pop(descriptor, None) is not None:
+    def remove(self, descriptor: int) -> None:
+        """Stop serving a connection. Has no effect if it is not served."""
+        if self._connections.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
-    def hold(self, parked: Parked, data: bytes) -> bool:
-        """Have an answer sent at the end of the round, before any task runs again. False, and nothing is done, if it is too long.
+    def defer_send(self, connection: IdleConnection, data: bytes) -> bool:
+        """Send an answer at the end of the round, before any other task runs. Returns False, without effect, if it is too long.
 
-        To be called by a call that has not waited. A client that sleeps is woken by what is sent to it, which costs us as much
-        as the rest of sending. One program that holds many connections, as proxies and gateways do, is woken once for all the
-        answers of a round.
+        Only a call that has not waited may use it. Sending wakes a sleeping client, which costs this process as much as the rest
+        of sending. A program that holds many connections, such as a proxy, is woken once for all the answers of a round.
         """
-        if len(data) > MAX_HELD_BYTES:
+        if len(data) > MAX_DEFERRED_BYTES:
             return False
-        self._held.append((parked, data))
+        self._deferred.append((connection, data))
         return True
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve, until cancelled."""
+        """Serve until cancelled."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._lead)
                 task_status.started()
         finally:
-            self._parked.clear()  # connections that end together with this one have nothing to release
+            self._connections.clear()  # `remove` has no effect for connections that end together with the dispatcher
             self._poll.close()
 
     async def _lead(self) -> None:
         assert self._nursery is not None
         with trio.CancelScope() as scope:
             await trio.lowlevel.checkpoint_if_cancelled()
-            while (waiting := self._serve_round(scope)) is None:
+            while (blocked := self._serve_round(scope)) is None:
                 await trio.lowlevel.wait_readable(self._poll)
-            self._nursery.start_soon(self._lead)  # which goes on with the rest
+            self._nursery.start_soon(self._lead)  # the new leader continues with the rest
             try:
-                await _go_on(waiting)
-            except BaseException as error:  # noqa: BLE001 - the boundary round a connection: others have the same nursery
+                await _resume(blocked)
+            except BaseException as error:  # noqa: BLE001 - the boundary of one connection: others have the same nursery
                 contain(error, self._log, "a connection failed")
-                waiting.parked.fail()
+                blocked.connection.on_failure()
 
-    def _serve_round(self, scope: trio.CancelScope) -> Waiting | None:
-        """Serve those that are ready, up to the first call that has to wait."""
+    def _serve_round(self, scope: trio.CancelScope) -> BlockedCall | None:
+        """Serve the readable connections, up to the first call that has to wait."""
         end = time.perf_counter() + MAX_ROUND_SECONDS
         try:
             if not self._ready:
                 self._ready.extend(self._poll.poll(0, MAX_AT_ONCE))
             while self._ready:
-                parked = self._parked.get(self._ready.popleft()[0])
-                if parked is not None and (waiting := _begin(parked, self._log)) is not None:
-                    parked.waits(scope)
-                    return waiting
+                connection = self._connections.get(self._ready.popleft()[0])
+                if connection is not None and (blocked := _begin(connection, self._log)) is not None:
+                    connection.on_blocked(scope)
+                    return blocked
                 if time.perf_counter() >= end:
                     break
             return None
         finally:
-            for parked, data in self._held:
-                parked.send_held(data)
-            self._held.clear()
+            for connection, data in self._deferred:
+                connection.send_deferred(data)
+            self._deferred.clear()
 
 
-def _begin(parked: Parked, log: RateLimitedLogger) -> Waiting | None:
-    """Serve a connection up to where its call waits; None if there is no call, or it does not wait."""
+def _begin(connection: IdleConnection, log: RateLimitedLogger) -> BlockedCall | None:
+    """Serve a connection up to the point where its call waits; None if there is no call, or it does not wait."""
     try:
-        call = parked.ready()
+        call = connection.on_readable()
         if call is None:
             return None
-        context = contextvars.copy_context()  # what one call sets there is none of another's business
-        return Waiting(parked, call, context, context.run(call.send, None))
+        context = contextvars.copy_context()  # context variables of one call must not leak into another
+        return BlockedCall(connection, call, context, context.run(call.send, None))
     except StopIteration:
         return None
-    except BaseException as error:  # noqa: BLE001 - the boundary round a connection: the leader serves all the others
+    except BaseException as error:  # noqa: BLE001 - the boundary of one connection: the leader serves all the others
         contain(error, log, "a connection failed")
-        parked.fail()
+        connection.on_failure()
         return None
 
 
 @types.coroutine
-def _go_on(waiting: Waiting) -> Generator[Any, Any, None]:
+def _resume(blocked: BlockedCall) -> Generator[Any, Any, None]:
     """Run the rest of a call."""
-    _, call, context, trap = waiting
+    _, call, context, trap = blocked
     try:
         while True:
             message = yield trap

@@ -1,4 +1,4 @@
-"""Writing to a client's socket within limits, and taking leave of it."""
+"""Reading from and writing to a client's socket, within limits of time and bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from carmy_engine.transport import RateLimitedLogger
 
 from .. import limits
 
-READ_BYTES = 64 * 1024
-"""At once."""
-
 
 def send_now(sock: socket.socket, data: bytes) -> int:
-    """Send what can be sent without waiting, mostly everything. Returns how much, -1 when the client has gone."""
+    """Send without waiting, in most cases all of `data`. Returns the number of bytes, -1 when the client has gone."""
     try:
         return sock.send(data)
     except BlockingIOError:
@@ -24,8 +21,8 @@ def send_now(sock: socket.socket, data: bytes) -> int:
         return -1
 
 
-def has_come(sock: socket.socket) -> bool:
-    """There is something to read, which is not the end."""
+def has_data(sock: socket.socket) -> bool:
+    """True if there are bytes to read."""
     try:
         return bool(sock.recv(1, socket.MSG_PEEK))
     except OSError:
@@ -62,7 +59,7 @@ async def send_rest(sock: socket.socket, data: bytes, sent: int, log: RateLimite
 
 
 async def linger(sock: socket.socket) -> None:
-    """Say that nothing more will come, and read until the client says the same, within bounds.
+    """Shut down sending, and read until the client closes its side, within limits. Closing with unread bytes would reset.
 
     Raises:
         OSError: The client has reset the connection.
@@ -73,7 +70,7 @@ async def linger(sock: socket.socket) -> None:
         while discarded < limits.MAX_LINGER_BYTES:
             await trio.lowlevel.wait_readable(sock)
             try:
-                data = sock.recv(READ_BYTES)
+                data = sock.recv(limits.READ_BYTES)
             except BlockingIOError:
                 continue
             if not data:

@@ -1,48 +1,61 @@
-"""One task that looks after all connections of the native front end, so that none needs a timer or a task of its own.
+"""Time limits of all native connections, checked by one task, so that no connection needs a timer or a task of its own.
 
-A connection only says that something new has begun, and how long that may go on; nobody looks at a clock for it. Going round, the
-keeper sees which have not moved since it was there last. Most requests have come and gone between two rounds. Those that do not move
-are left in peace until the first of them is due, so that thousands that wait cost the others nothing.
+A connection's `Timer` only counts its steps; starting one reads no clock. The task of `Timeouts` makes rounds, and finds the timers
+whose step has not changed since the last round. Most requests begin and end between two rounds. A timer without a change is idle: it
+is not checked again until the first idle timer is due, so thousands of idle connections cost a round nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 import trio
 
 from carmy_engine.transport import RateLimitedLogger, contain
 
 PAUSE_SECONDS = 0.02
-"""Between two rounds. Bounds what they cost however busy the server is. What is due is noticed at most two pauses late."""
+"""Between two rounds. Bounds their cost under any load. A timeout is detected at most two pauses late."""
 
 
-class Kept(Protocol):
-    """What is looked after.
+class Timer:
+    """The time limit of a connection's current step.
+
+    Args:
+        timeouts: Checks it between `Timeouts.add` and `Timeouts.discard`.
 
     Attributes:
-        step: Another number whenever something new has begun.
-        limit: How long that may go on without another step, in seconds.
-        seen_step: The keeper's: `step` as of the last round.
-        seen_at: The keeper's: when it saw it first, in trio's time.
-        still: The keeper's: it has not moved for a round. Who begins something then calls `Keeper.wake`.
+        limit: Of the current step, in seconds; infinite for none.
+        step: Counts the steps.
+        seen_step: `step` as of the last round. Set by `Timeouts`.
+        seen_at: The time of the round that first saw this step, on trio's clock. Set by `Timeouts`.
+        idle: The step did not change during a round. Set by `Timeouts`.
     """
 
-    step: int
-    limit: float
-    seen_step: int
-    seen_at: float
-    still: bool
+    __slots__ = ("_timeouts", "idle", "limit", "seen_at", "seen_step", "step")
 
-    def attend(self) -> None:
-        """It has gone on for too long. Sets another limit."""
-        ...
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self.limit = math.inf
+        self.step = 0
+        self.seen_step = -1
+        self.seen_at = 0.0
+        self.idle = False
+
+    def start(self, seconds: float) -> None:
+        """Begin a step with a limit."""
+        self.limit = seconds
+        self.step += 1
+        if self.idle:
+            self._timeouts.wake(self)
+
+    def stop(self) -> None:
+        """Remove the limit of the current step."""
+        self.limit = math.inf
 
 
-class Keeper:
-    """Calls `Kept.attend` when it is time. `add` and `discard` what is to be looked after.
+class Timeouts:
+    """Detects the timers whose steps exceed their limits.
 
     Args:
         log: For connections that fail.
@@ -50,71 +63,77 @@ class Keeper:
 
     def __init__(self, log: RateLimitedLogger) -> None:
         self._log = log
-        self._kept: set[Kept] = set()
-        self._moving: set[Kept] = set()
-        """Those that are not still."""
+        self._timers: dict[Timer, Callable[[], None]] = {}
+        """With the functions to call."""
+        self._active: set[Timer] = set()
+        """Those that are not idle."""
         self._due = math.inf
-        """When the first of the still ones is, at the earliest; in trio's time."""
+        """The earliest time at which an idle timer may be due, on trio's clock."""
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._timers)
 
-    def add(self, kept: Kept) -> None:
-        """Look after it, until `discard`."""
-        self._kept.add(kept)
-        self.wake(kept)
+    def add(self, timer: Timer, on_timeout: Callable[[], None]) -> None:
+        """Check a timer until `discard`.
 
-    def discard(self, kept: Kept) -> None:
-        """Stop looking after it."""
-        self._kept.discard(kept)
-        self._moving.discard(kept)
+        Args:
+            timer: The timer.
+            on_timeout: Called when a step exceeds its limit. Must `start` or `stop` the timer.
+        """
+        self._timers[timer] = on_timeout
+        self.wake(timer)
 
-    def wake(self, kept: Kept) -> None:
-        """Something with a limit has begun."""
-        kept.still = False
-        if not self._moving:
-            # Never later than it is: connections that come and go would put off what is due on others for ever.
+    def discard(self, timer: Timer) -> None:
+        """Stop checking a timer."""
+        self._timers.pop(timer, None)
+        self._active.discard(timer)
+
+    def wake(self, timer: Timer) -> None:
+        """Check a timer in the next round, because a step began."""
+        timer.idle = False
+        if not self._active:
+            # Only ever earlier: connections that come and go must not postpone the timeouts of others.
             self._scope.deadline = min(self._scope.deadline, trio.current_time() + PAUSE_SECONDS)
-        self._moving.add(kept)
+        self._active.add(timer)
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that helps a connection; it must end with it."""
+        """Start a background task for a connection. It must end with the connection."""
         assert self._nursery is not None
         self._nursery.start_soon(task)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look after all, until cancelled."""
+        """Check all timers until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
-                pause = PAUSE_SECONDS if self._moving else max(self._due - trio.current_time(), PAUSE_SECONDS)
+                pause = PAUSE_SECONDS if self._active else max(self._due - trio.current_time(), PAUSE_SECONDS)
                 with trio.CancelScope(relative_deadline=pause) as self._scope:
                     await trio.sleep_forever()
                 await trio.lowlevel.checkpoint()
-                self._go_round()
+                self._make_round()
 
-    def _go_round(self) -> None:
+    def _make_round(self) -> None:
         now = trio.current_time()
-        round_ = [*self._moving]
+        timers = [*self._active]
         if self._due <= now:
-            round_ = [*self._kept]
+            timers = [*self._timers]
             self._due = math.inf
-        for kept in round_:
-            if kept.step != kept.seen_step:
-                kept.seen_step = kept.step
-                kept.seen_at = now
+        for timer in timers:
+            if timer.step != timer.seen_step:
+                timer.seen_step = timer.step
+                timer.seen_at = now
                 continue
-            kept.still = True
-            self._moving.discard(kept)
-            if kept.seen_at + kept.limit <= now:
-                self._attend(kept)
-            self._due = min(self._due, kept.seen_at + kept.limit)
+            timer.idle = True
+            self._active.discard(timer)
+            if timer.seen_at + timer.limit <= now:
+                self._time_out(timer)
+            self._due = min(self._due, timer.seen_at + timer.limit)
 
-    def _attend(self, kept: Kept) -> None:
+    def _time_out(self, timer: Timer) -> None:
         try:
-            kept.attend()
-        except BaseException as error:  # noqa: BLE001 - the boundary round a connection: the keeper looks after all the others
-            kept.limit = math.inf
+            self._timers[timer]()
+        except BaseException as error:  # noqa: BLE001 - the boundary of one connection: this task serves all the others
+            timer.stop()
             contain(error, self._log, "a connection failed")

@@ -1,4 +1,4 @@
-"""Serving all connections on which nothing has begun in one task."""
+"""Serving all idle connections in one task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 
 from carmy_engine.transport import RateLimitedLogger
 from carmy_http.native import leader_follower
-from carmy_http.native.leader_follower import MAX_AT_ONCE, Pump
+from carmy_http.native.leader_follower import MAX_AT_ONCE, Dispatcher
 from tests.boundary.escapes import ESCAPES, made
 
 LIMIT = 10.0
@@ -23,9 +23,9 @@ LIMIT = 10.0
 class Connection:
     """A connection whose client asks again and again: what it has sent is never all read."""
 
-    def __init__(self, pump: Pump, answer: Callable[[Connection], Awaitable[None]]) -> None:
+    def __init__(self, dispatcher: Dispatcher, answer: Callable[[Connection], Awaitable[None]]) -> None:
         self.ours, self._theirs = socket.socketpair()
-        self.pump = pump
+        self.dispatcher = dispatcher
         self.asked = 0
         self.failures = 0
         self.scope: trio.CancelScope | None = None
@@ -33,39 +33,39 @@ class Connection:
         self._answer = answer
         self._theirs.send(b"asks")
 
-    def ready(self) -> Coroutine[Any, Any, None] | None:
+    def on_readable(self) -> Coroutine[Any, Any, None] | None:
         self.asked += 1
         return self._reply()
 
     async def _reply(self) -> None:
         await self._answer(self)
 
-    def fail(self) -> None:
+    def on_failure(self) -> None:
         self.failures += 1
-        self.pump.release(self.ours.fileno())
+        self.dispatcher.remove(self.ours.fileno())
 
-    def waits(self, scope: trio.CancelScope) -> None:
+    def on_blocked(self, scope: trio.CancelScope) -> None:
         self.scope = scope
 
-    def send_held(self, data: bytes) -> None:
+    def send_deferred(self, data: bytes) -> None:
         self.sent.append(data)
 
     def close(self) -> None:
-        self.pump.release(self.ours.fileno())
+        self.dispatcher.remove(self.ours.fileno())
         self.ours.close()
         self._theirs.close()
 
 
 @asynccontextmanager
-async def pumping(count: int, answer: Callable[[Connection], Awaitable[None]]) -> AsyncIterator[list[Connection]]:
-    pump = Pump(RateLimitedLogger(logging.getLogger("carmy.http")))
-    connections = [Connection(pump, answer) for _ in range(count)]
+async def dispatching(count: int, answer: Callable[[Connection], Awaitable[None]]) -> AsyncIterator[list[Connection]]:
+    dispatcher = Dispatcher(RateLimitedLogger(logging.getLogger("carmy.http")))
+    connections = [Connection(dispatcher, answer) for _ in range(count)]
     try:
         with trio.fail_after(LIMIT):
             async with trio.open_nursery() as nursery:
-                await nursery.start(pump.run)
+                await nursery.start(dispatcher.run)
                 for connection in connections:
-                    pump.park(connection.ours.fileno(), connection)
+                    dispatcher.add(connection.ours.fileno(), connection)
                 yield connections
                 nursery.cancel_scope.cancel()
     finally:
@@ -74,7 +74,7 @@ async def pumping(count: int, answer: Callable[[Connection], Awaitable[None]]) -
 
 
 async def at_once(connection: Connection) -> None:
-    assert connection.pump.hold(connection, b"%d" % connection.asked)
+    assert connection.dispatcher.defer_send(connection, b"%d" % connection.asked)
 
 
 async def after_a_moment(connection: Connection) -> None:
@@ -87,7 +87,7 @@ async def test_nobody_is_served_twice_before_others(
     answer: Callable[[Connection], Awaitable[None]], count: int
 ) -> None:
     """Clients that ask without a pause take turns, also where each call waits, and so ends a round."""
-    async with pumping(count, answer) as connections:
+    async with dispatching(count, answer) as connections:
         while sum(connection.asked for connection in connections) < 10 * count:
             asked = [connection.asked for connection in connections]
             assert max(asked) - min(asked) <= 1
@@ -104,7 +104,7 @@ async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) 
         ]
         await at_once(connection)
 
-    async with pumping(MAX_AT_ONCE, answer) as connections:
+    async with dispatching(MAX_AT_ONCE, answer) as connections:
         before = 0
         while before < 3 * MAX_AT_ONCE:
             await trio.lowlevel.checkpoint()
@@ -121,16 +121,16 @@ async def test_who_has_left_meanwhile_is_not_asked(monkeypatch: pytest.MonkeyPat
     async def answer(connection: Connection) -> None:
         for other in connections:
             if other is not connection:
-                other.pump.release(other.ours.fileno())
+                other.dispatcher.remove(other.ours.fileno())
 
-    async with pumping(3, answer) as connections:
+    async with dispatching(3, answer) as connections:
         while max(connection.asked for connection in connections) < 5:
             await trio.lowlevel.checkpoint()
     assert sorted(connection.asked for connection in connections)[:2] == [0, 0]
 
 
-async def at_ready(escape: str) -> None:
-    """Stands for a `Parked.ready` that raises."""
+async def on_reading(escape: str) -> None:
+    """Stands for a `IdleConnection.on_readable` that raises."""
     raise AssertionError
 
 
@@ -143,7 +143,7 @@ async def after_a_wait_raises(escape: str) -> None:
     raise made(escape)
 
 
-@pytest.mark.parametrize("where", [at_ready, at_once_raises, after_a_wait_raises])
+@pytest.mark.parametrize("where", [on_reading, at_once_raises, after_a_wait_raises])
 @pytest.mark.parametrize("escape", ESCAPES)
 async def test_a_failure_ends_its_connection_only(
     where: Callable[[str], Awaitable[None]],
@@ -151,21 +151,21 @@ async def test_a_failure_ends_its_connection_only(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whatever `ready` or its call raises ends that connection, with one line in the log; the others are served on."""
+    """Any exception of `on_readable` or its call ends that connection, with one line in the log; the others are served on."""
 
     async def answer(connection: Connection) -> None:
         if connection is connections[0]:
-            connection.pump.release(connection.ours.fileno())
+            connection.dispatcher.remove(connection.ours.fileno())
             await where(escape)
         await at_once(connection)
 
-    async with pumping(3, answer) as connections:
-        if where is at_ready:
+    async with dispatching(3, answer) as connections:
+        if where is on_reading:
 
-            def ready() -> None:
+            def on_readable() -> None:
                 raise made(escape)
 
-            monkeypatch.setattr(connections[0], "ready", ready)
+            monkeypatch.setattr(connections[0], "on_readable", on_readable)
         while min(connection.asked for connection in connections[1:]) < 5:
             await trio.lowlevel.checkpoint()
         assert [connection.failures for connection in connections] == [1, 0, 0]
@@ -173,14 +173,14 @@ async def test_a_failure_ends_its_connection_only(
 
 
 async def test_a_cancel_of_a_waiting_call_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """The cancel that a connection asks for by its scope ends the call, without a line in the log or a call of `fail`."""
+    """The cancel that a connection asks for by its scope ends the call, without a line in the log or a call of `on_failure`."""
 
     async def answer(connection: Connection) -> None:
         if connection is connections[0] and connection.asked == 1:
             await trio.sleep_forever()
         await at_once(connection)
 
-    async with pumping(3, answer) as connections:
+    async with dispatching(3, answer) as connections:
         while connections[0].scope is None:
             await trio.lowlevel.checkpoint()
         connections[0].scope.cancel()
@@ -191,17 +191,19 @@ async def test_a_cancel_of_a_waiting_call_is_no_failure(caplog: pytest.LogCaptur
     assert caplog.records == []
 
 
-async def test_a_cancel_from_outside_ends_the_pump_with_a_failure_beside_it(caplog: pytest.LogCaptureFixture) -> None:
-    """A call that turns its cancel into a group still ends with the pump; what else is in the group is logged."""
+async def test_a_cancel_from_outside_ends_the_dispatcher_with_a_failure_beside_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A call that turns its cancel into a group still ends with the dispatcher; what else is in the group is logged."""
 
     async def answer(connection: Connection) -> None:
-        connection.pump.release(connection.ours.fileno())
+        connection.dispatcher.remove(connection.ours.fileno())
         try:
             await trio.sleep_forever()
         except trio.Cancelled as error:
             raise BaseExceptionGroup("both", [error, SystemExit(1)]) from None
 
-    async with pumping(1, answer) as connections:
+    async with dispatching(1, answer) as connections:
         while connections[0].scope is None:
             await trio.lowlevel.checkpoint()
     (record,) = caplog.records

@@ -1,4 +1,4 @@
-"""Telling the clients of streams on the native front end."""
+"""Writing the events of streams on the native front end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from carmy_engine import AgentContext, tool
+from carmy_engine import AgentContext, BoundEngine, ExecutionRequest, tool
 from carmy_engine._execution.execution import Caller, Execution
 from carmy_engine._model.events import ExecutionEvent, ExecutionStarted, ToolProgress
 from carmy_engine.transport import RateLimitedLogger
 from carmy_http.api import event_response
 from carmy_http.api import event_response as _sse
-from carmy_http.api.event_response import EventResponse
-from carmy_http.native.event_writer import MAX_AT_ONCE, Outlet, Teller
+from carmy_http.message import Disconnected, Request
+from carmy_http.native.event_writer import MAX_AT_ONCE, EventSink, EventWriter
 from tests.http.test_stream import EVENTS, parse, start
 from tests.http.tools import echo, progress
 from tests.support.http import front_end, serving
@@ -37,22 +37,27 @@ def native() -> Iterator[None]:
 
 
 class Client:
-    """What a client has been told through an outlet, and whether it was given up."""
+    """What a client has been told through a sink, and whether it was given up."""
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, writer: EventWriter) -> None:
         ours, self._theirs = socket.socketpair()
         for sock in (ours, self._theirs):
             sock.setblocking(False)
         self.sock = ours
         self.given_up = 0
-        self.outlet = Outlet(teller, ours, b"HEAD ", chunked=False, gone=self._give_up)
+        self._begun = False
+        self.sink = EventSink(writer, ours, self._frame, self._give_up)
         self.execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
+
+    def _frame(self, data: bytes) -> bytes:
+        before, self._begun = b"" if self._begun else b"HEAD ", True
+        return before + data
 
     def _give_up(self) -> None:
         self.given_up += 1
 
     async def part(self, size: int) -> None:
-        await self.outlet.put_partial(self.execution, b'"%b"' % (b"x" * size))
+        await self.sink.put_partial(self.execution, b'"%b"' % (b"x" * size))
 
     async def told(self) -> bytes:
         """What has come, all that is on its way included."""
@@ -70,13 +75,13 @@ class Client:
 
 
 @asynccontextmanager
-async def telling(count: int = 1) -> AsyncIterator[tuple[Teller, list[Client]]]:
-    teller = Teller(RateLimitedLogger(logging.getLogger("carmy.http")))
-    clients = [Client(teller) for _ in range(count)]
+async def telling(count: int = 1) -> AsyncIterator[tuple[EventWriter, list[Client]]]:
+    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")))
+    clients = [Client(writer) for _ in range(count)]
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(teller.run)
-            yield teller, clients
+            await nursery.start(writer.run)
+            yield writer, clients
             nursery.cancel_scope.cancel()
     finally:
         for client in clients:
@@ -107,12 +112,12 @@ async def test_each_is_told_of_its_own_silence(monkeypatch: pytest.MonkeyPatch, 
     """A heartbeat comes when nothing has been told for so long, to each client by its own clock."""
     monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
     async with telling(2) as (_, (one, other)):
-        one.outlet.put(ExecutionStarted, one.execution)
-        other.outlet.put(ExecutionStarted, other.execution)
+        one.sink.put(ExecutionStarted, one.execution)
+        other.sink.put(ExecutionStarted, other.execution)
         assert (await one.told()).startswith(b"HEAD event: execution.started\n")
         assert (await other.told()).startswith(b"HEAD event: execution.started\n")
         mock_clock.jump(3)
-        other.outlet.put(ToolProgress, other.execution, progress=1)
+        other.sink.put(ToolProgress, other.execution, progress=1)
         assert (await other.told()).startswith(b"event: tool.progress\n")
         mock_clock.jump(3)
         assert (await one.told(), await other.told()) == (event_response.HEARTBEAT, b"")
@@ -130,7 +135,7 @@ async def test_nothing_gets_into_a_piece_that_is_on_its_way(
         await wait_all_tasks_blocked()
         mock_clock.jump(QUIET)
         await client.part(10)
-        client.outlet.put(ToolProgress, client.execution, progress=1)
+        client.sink.put(ToolProgress, client.execution, progress=1)
         mock_clock.jump(1)
         data = await client.told()
         assert client.given_up == 0
@@ -177,11 +182,11 @@ async def test_a_client_that_takes_nothing_is_given_up(mock_clock: MockClock) ->
 async def test_nothing_is_written_once_a_call_is_over(monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock) -> None:
     """A call that has ended gets no heartbeat, and a socket that has been closed under its writer is no fault."""
     monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
-    async with telling(2) as (teller, (one, other)):
-        one.outlet.put(ExecutionStarted, one.execution)
+    async with telling(2) as (writer, (one, other)):
+        one.sink.put(ExecutionStarted, one.execution)
         await one.told()
-        one.outlet.close()
-        teller.forget(one.outlet)
+        one.sink.close()
+        writer.discard(one.sink)
         await other.part(4_000_000)
         await wait_all_tasks_blocked()
         trio.lowlevel.notify_closing(other.sock)
@@ -196,17 +201,24 @@ async def test_an_end_does_not_hide_what_is_missing(mock_clock: MockClock) -> No
     ending = trio.Event()
 
     class Call:
-        async def execute_into(self, outlet: Outlet) -> None:
+        execute_into = None
+
+        async def while_connected(self, *_: object) -> None:
             await client.part(4_000_000)
             await ending.wait()
             await client.part(200_000)
             await client.part(200_000)  # waits for nobody
 
     async with telling() as (_, (client,)), trio.open_nursery() as nursery:
-        left: list[bytes | None] = []
+        left: list[str] = []
 
         async def follow() -> None:
-            left.append(await client.outlet.follow(cast("EventResponse", Call())))
+            try:
+                await client.sink.execute(
+                    cast("Request", Call()), cast("BoundEngine", Call()), ExecutionRequest(tool="t")
+                )
+            except Disconnected:
+                left.append("nothing")
 
         nursery.start_soon(follow)
         await wait_all_tasks_blocked()
@@ -215,7 +227,7 @@ async def test_an_end_does_not_hide_what_is_missing(mock_clock: MockClock) -> No
         assert client.given_up == 1
         ending.set()
         await wait_all_tasks_blocked()
-        assert left == [None]
+        assert left == ["nothing"]
         await client.told()
         mock_clock.jump(QUIET + event_response.HEARTBEAT_SECONDS)
         assert await client.told() == b""
@@ -267,29 +279,29 @@ async def test_a_report_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, cap
     assert caplog.text.count("a stream broke off") == 2
 
 
-class Counted(Outlet):
-    """An outlet that counts instead of writing."""
+class Counted(EventSink):
+    """A sink that counts instead of writing."""
 
-    def __init__(self, teller: Teller, told: list[str]) -> None:
-        self._teller = teller
+    def __init__(self, writer: EventWriter, told: list[str]) -> None:
+        self._writer = writer
         self._told = told
 
     def write(self) -> None:
         self._told.append("news")
-        self._teller.has_told(self)
+        self._writer.expect_heartbeat(self)
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         self._told.append("heartbeat")
-        self._teller.has_told(self)
+        self._writer.expect_heartbeat(self)
 
 
 async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
-    teller = Teller(RateLimitedLogger(logging.getLogger("carmy.http")))
-    await nursery.start(teller.run)
+    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")))
+    await nursery.start(writer.run)
     told: list[str] = []
     for _ in range(1000):
-        Counted(teller, told).has_news()
+        Counted(writer, told).has_news()
     for kind in ("news", "heartbeat"):
         before = 0
         while len(told) < 1000:
