@@ -349,8 +349,8 @@ async def test_death_of_the_parent(noisy: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def hurried(noisy: Path) -> Path:
     """The application, whose hard limit is a second and not eighteen."""
-    seconds = "_life.CLOSING_SECONDS = _life.FLUSH_SECONDS = _life.EXIT_SECONDS = 0.2"
-    noisy.write_text(f"from carmy_engine import _life\n{seconds}\n{noisy.read_text()}")
+    seconds = "serve.CLOSING_SECONDS = serve.FLUSH_SECONDS = serve.EXIT_SECONDS = 0.2"
+    noisy.write_text(f"from carmy_engine._app import serve\n{seconds}\n{noisy.read_text()}")
     return noisy
 
 

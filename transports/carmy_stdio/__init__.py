@@ -1,12 +1,12 @@
-"""Frames over standard input and output: one process, one connection, one JSON document a line.
+"""Frames over standard input and output: one process, one connection, one JSON document per line.
 
-- `serve`: the transport, as the command ``carmy stdio`` runs it.
-- `open_stdio`: starts such a command, and is an executor in front of it.
-- `open_lines`, `open_child`, `LineChannel`: the same without our frames, for other protocols of one message a line.
-- `claim`: takes standard input and output for the protocol; call it before anything that might print.
+- `serve`: the transport of the command ``carmy stdio``.
+- `open_stdio`: starts such a command as a child process; an executor.
+- `open_lines`, `open_child`, `LineChannel`: the same for other protocols of one message per line.
+- `claim`: reserves standard input and output for the protocol; call it before any code that might print.
 
-Inside: `_descriptors` moves the protocol to descriptors that nobody else knows, `_stderr_relay` keeps a full standard error from
-blocking, `_pipe_io` reads and writes without blocking anything but a thread, `_child` owns a child process.
+Inside: `_descriptors` moves the protocol to private descriptors, `_stderr_relay` keeps standard error from blocking, `_pipe_io` reads
+and writes without blocking the event loop, `_child` owns a child process, and `_peer_watch` detects that the peer has gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines as messages."""
+"""A channel of lines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from carmy_frames.protocol import LineBuffer
 from carmy_net import BatchChannel
 
 LINES_AT_ONCE = 8
-"""Given before others run, far fewer than would be noticed. What they lead to is then written at once: enough to share the cost of
-a write, and few enough for the peer to work on these answers while we work on its next lines."""
+"""Lines that are returned before other tasks run. Their answers then leave in one write: enough to share its cost, and few enough
+for the peer to handle these answers while the next lines are handled here."""
 
 
 class LineChannel(BatchChannel):
-    """Messages over a stream of bytes, one a line.
+    """Messages over a stream of bytes, one per line.
 
     Args:
-        receive_some: Gives bytes, at once if they are there already; empty at the end.
-        send_all: Takes bytes.
-        limit: Bytes of one received line; of a longer one, a byte more than that is given.
-        write_at_once: Takes bytes if that needs no waiting, all or none, and says whether it did; None when that cannot be.
+        receive_some: Returns bytes, without waiting if there are any; empty at the end.
+        send_all: Writes bytes.
+        limit: Bytes of one received line. A longer line is cut to one byte more than the limit.
+        write_at_once: Writes all of some bytes without waiting and returns True, or writes none; None if unsupported.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LineChannel(BatchChannel):
         self._steps = 0
 
     async def receive(self) -> bytes:
-        """The next line.
+        """Return the next line.
 
         Raises:
             trio.EndOfChannel: The stream has ended.
@@ -59,7 +59,7 @@ class LineChannel(BatchChannel):
         return self._lines.popleft()
 
     async def _pause(self) -> None:
-        """Now and then, let others run: a thousand lines may be here, or pieces of one that never ends."""
+        """Yield to other tasks every few steps: a thousand lines may wait, or pieces of one that never ends."""
         self._steps += 1
         if self._steps % LINES_AT_ONCE:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -75,15 +75,15 @@ class LineChannel(BatchChannel):
         await self._send_all(value + b"\n")
 
     def has_more(self) -> bool:
-        """Whether another line is here already."""
+        """True if another line waits."""
         return bool(self._lines)
 
     def send_at_once(self, value: bytes) -> bool:
-        """Send one line, if that needs no waiting."""
+        """Send one line if that needs no waiting."""
         return self._write_at_once is not None and self._write_at_once(value + b"\n")
 
     async def send_batch(self, values: Sequence[bytes]) -> None:
-        """Send lines at once: in a thread of its own, each write costs far more than what is written.
+        """Send lines in one write: a write in a thread costs far more than its bytes.
 
         Raises:
             trio.BrokenResourceError: The peer has gone.
@@ -91,5 +91,5 @@ class LineChannel(BatchChannel):
         await self._send_all(b"\n".join([*values, b""]))
 
     async def aclose(self) -> None:
-        """Nothing to do: whoever brought the stream closes it."""
+        """Do nothing: the owner of the stream closes it."""
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Owns a child process: from its start to the certainty that nothing of it is left."""
+"""A child process, owned from its start until its whole process group has ended."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import trio
 from carmy_engine import ClosedError
 
 END_SECONDS = 5.0
-"""From the end of its input to the end of a server that has nothing left to do."""
+"""Limit from the end of its input to the exit of an idle server."""
 
 TERMINATE_SECONDS = 3.0
-"""From a polite signal to a rude one."""
+"""Limit from SIGTERM to SIGKILL."""
 
 EXIT_REPORT_SECONDS = 1.0
-"""For the exit code, and the end of standard error, of a process whose output has ended."""
+"""Limit for the exit code and the end of standard error of a process whose output has ended."""
 
 TAIL_BYTES = 8192
-"""Of standard error kept for messages: a traceback."""
+"""End of standard error that is kept for error messages: enough for a traceback."""
 
 _CHUNK = 65536
 
@@ -35,7 +35,7 @@ class Child:
     """A running child process.
 
     Attributes:
-        name: Its command, for messages.
+        name: The command line, for messages.
     """
 
     def __init__(self, process: trio.Process, command: Sequence[str]) -> None:
@@ -52,11 +52,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its group."""
+        """The id of the process and of its group."""
         return self._process.pid
 
     async def receive_some(self) -> bytes:
-        """Bytes of its standard output; empty at the end, when its last words have been heard as well."""
+        """Return bytes of its standard output; empty at the end, after the exit code and standard error have been collected."""
         try:
             data = bytes(await self._out.receive_some(_CHUNK))
         except trio.BrokenResourceError:
@@ -69,7 +69,7 @@ class Child:
         """Write to its standard input.
 
         Raises:
-            trio.BrokenResourceError: It no longer reads; its last words have been heard, if it has ended.
+            trio.BrokenResourceError: The process does not read any more. If it has ended, `describe_exit` has the reason.
         """
         try:
             await self._in.send_all(data)
@@ -78,11 +78,11 @@ class Child:
             raise
 
     def write_at_once(self, data: bytes) -> bool:
-        """Write all of it to its standard input, or nothing and say so. Not while `send_all` does anything."""
+        """Write all bytes to its standard input without waiting, or none and return False. Not while `send_all` runs."""
         if len(data) > select.PIPE_BUF:
             return False
         try:
-            # The descriptor is ours alone and does not block; so little is taken as a whole or not at all.
+            # The descriptor is private and non-blocking, and up to PIPE_BUF bytes are written as a whole or not at all.
             return os.write(self._in.fileno(), data) == len(data)
         except OSError:
             return False
@@ -93,7 +93,7 @@ class Child:
             await self._stderr_ended.wait()
 
     def describe_exit(self) -> str:
-        """How it ended, if it has, and the end of what it said on standard error."""
+        """Return how the process ended, with the end of its standard error; words that follow its name."""
         code = self._process.returncode
         if code is None:
             ended = ""
@@ -105,7 +105,7 @@ class Child:
         return f"{ended}, whose last words were:\n{tail}\n" if tail else ended
 
     async def drain_stderr(self) -> None:
-        """Read its standard error to the end, so that it never has to wait; keep the last of it."""
+        """Read its standard error to the end, so that it never blocks; keep the last `TAIL_BYTES`."""
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self._err.receive_some(_CHUNK):
                 self._tail += data
@@ -113,7 +113,7 @@ class Child:
         self._stderr_ended.set()
 
     async def end(self) -> None:
-        """End it and everything in its group. Takes as long as the constants above allow, and cannot be cancelled."""
+        """End the process and its group, within the limits above. Cannot be cancelled."""
         with trio.CancelScope(shield=True):
             await self._in.aclose()
             with trio.move_on_after(END_SECONDS):
@@ -122,14 +122,14 @@ class Child:
                 self._signal(signal.SIGTERM)
                 with trio.move_on_after(TERMINATE_SECONDS):
                     await self._process.wait()
-            # Also when it has ended: what it started may live on.
+            # Its own child processes may outlive it.
             self._signal(signal.SIGKILL)
             await self._process.wait()
             await self._out.aclose()
             await self._err.aclose()
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(self._process.pid, number)
 
 
@@ -137,7 +137,7 @@ class Child:
 async def open_child(
     command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None
 ) -> AsyncIterator[Child]:
-    """Run a command in a session of its own for the length of a block; nothing of it is left afterwards.
+    """Run a command in a new session for the length of a block; its process group ends with the block.
 
     Raises:
         ClosedError: The command cannot be started.

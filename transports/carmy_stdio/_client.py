@@ -1,4 +1,4 @@
-"""An executor in front of a child process."""
+"""The client: starts a server as a child process; an executor."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from carmy_engine.transport import raise_single
-from carmy_frames.driver import ClientExecutor, open_client
+from carmy_frames.driver import READY_SECONDS, ClientExecutor, open_client
 
 from ._channel import LineChannel
 from ._child import open_child
 
 log = logging.getLogger("carmy.stdio")
 
-READY_SECONDS = 30.0
-"""For the child to import and start an application."""
-
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""Of one line from the child. The largest outputs that tools are allowed by default have a thirtieth of it."""
+"""Limit of one line from the child: 32 times the default limit of a tool's output."""
 
 
 @asynccontextmanager
@@ -30,25 +27,25 @@ async def open_stdio(
     cwd: str | Path | None = None,
     ready_seconds: float = READY_SECONDS,
 ) -> AsyncIterator[ClientExecutor]:
-    """Start a server as a child process, and execute through it for the length of a block.
+    """Start a server as a child process, and execute its tools for the length of a block.
 
     ::
 
         async with open_stdio(["carmy", "stdio", "shop.py"]) as shop:
             result = await shop.execute(ExecutionRequest(tool="search", arguments={"query": "mouse"}))
 
-    The child gets a session and a process group of its own. At the end of the block its input is closed; it is asked to
-    terminate, and killed with its group, as far as it does not end by itself. Nothing of it is left, however the block ends.
+    The child gets a new session and process group. At the end of the block its input is closed. A child that does not exit is
+    terminated, then killed with its group, however the block ends.
 
     Args:
         command: The program and its arguments.
-        env: Its environment; None for this process's.
-        cwd: Its working directory; None for this process's.
-        ready_seconds: For its first frame.
+        env: The environment; None for that of this process.
+        cwd: The working directory; None for that of this process.
+        ready_seconds: Limit for the first frame.
 
     Raises:
-        ClosedError: It could not be started, ended at once, was not ready in time, or does not speak the protocol. The message
-            has its last words.
+        ClosedError: The command could not be started, ended at once, was not ready in time, or uses another protocol. The
+            message has the end of its standard error.
     """
     try:
         async with open_child(command, env, cwd) as child:

@@ -1,4 +1,4 @@
-"""Takes descriptors 0 and 1 for the protocol, and gives everybody else harmless ones in their place."""
+"""Reserves descriptors 0 and 1 for the protocol, and puts harmless ones in their place."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ._output_lock import OutputLock
 from ._stderr_relay import relay_stderr
 
 FIRST_DESCRIPTOR = 64
-"""The protocol's descriptors are at least this: away from the numbers that programs close, or duplicate onto, by habit."""
+"""Lowest number of the protocol's descriptors: above those that programs close, or duplicate onto, by habit."""
 
 
 class Descriptors:
-    """Where the protocol is read and written, once descriptors.
+    """The descriptors of the protocol.
 
     Attributes:
-        input: A descriptor to read from.
-        output: A descriptor to write to.
-        output_lock: Of those who write to the output. If it is the same pipe as standard error, they are shared with that.
-        parent: The process that started this one.
+        input: The descriptor to read from.
+        output: The descriptor to write to.
+        output_lock: Serialises writes to the output; shared with the relay of standard error if both are one pipe.
+        parent: The id of the parent process.
     """
 
     def __init__(self, input: int, output: int, output_lock: OutputLock, parent: int) -> None:  # noqa: A002 - its name
@@ -37,13 +37,13 @@ class Descriptors:
 
 @functools.cache
 def claim() -> Descriptors:
-    """Take standard input and output for the protocol, for the rest of the process's life.
+    """Reserve standard input and output for the protocol, for the rest of the process's life.
 
-    From now on descriptor 0 is empty, and whatever is written to descriptor 1, by whomever, goes to standard error. The
-    descriptors of the protocol are closed in child processes. Text that is still buffered in `sys.stdout` counts as
-    printed after this. Where standard error is a pipe, it no longer blocks, full or not; see `relay_stderr`.
+    Afterwards descriptor 0 is empty, and all output on descriptor 1 goes to standard error, text in the buffer of `sys.stdout`
+    included. Child processes do not inherit the descriptors of the protocol. A pipe as standard error no longer blocks
+    when it is full; see `relay_stderr`.
 
-    Call it before the program's own modules are imported. Calling it again gives the same.
+    Call it before the application is imported. Further calls return the same object.
 
     Raises:
         ConfigurationError: Standard output is closed.
@@ -68,7 +68,7 @@ def claim() -> Descriptors:
         relay_stderr(_move_high(2), output_lock if same else None)
     else:
         os.dup2(2, 1)
-    # Programs that a tool starts do not get them anyway; copies of this process (`multiprocessing`) would.
+    # F_DUPFD_CLOEXEC covers new programs; this covers copies of this process (`multiprocessing`).
     os.register_at_fork(after_in_child=functools.partial(_close, descriptors))
     if sys.stdout is not None:
         with contextlib.suppress(OSError):
@@ -90,5 +90,5 @@ def _kind(descriptor: int) -> os.stat_result | None:
 
 
 def _move_high(descriptor: int) -> int:
-    """A copy with a high number, which child processes do not get."""
+    """Duplicate a descriptor to a high number that child processes do not inherit."""
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)

@@ -1,4 +1,4 @@
-"""Who writes next, where frames and standard error may go to one and the same pipe."""
+"""The lock of an output that frames and standard error may share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 
 
 class OutputLock:
-    """One for each open file. The kernel keeps only short writes in one piece, so writers take output_lock.
+    """Serialises the writers of one open file: the kernel keeps only short writes in one piece.
 
     Attributes:
-        lock: Held for everything that has to stay in one piece.
-        at_line_start: What was written last, by whomever, ended its line. Guarded by the lock.
+        lock: Held while a line is written.
+        at_line_start: True if the last write ended its line. Guarded by the lock.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from ._descriptors import Descriptors
 log = logging.getLogger("carmy.stdio")
 
 WATCH_SECONDS = 1.0
-"""Between two checks. The end of input and of output is noticed at once; the death of the parent, after this time."""
+"""Interval of the checks. The ends of input and output are detected at once, the death of the parent after this time."""
 
 _NO_READER = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NO_WRITER = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
@@ -28,12 +28,12 @@ _NO_WRITER = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 class PeerWatch(threading.Thread):
     """Watches the pipes and the parent until `stop`.
 
-    A thread, because a tool that never awaits holds the event loop, and with it everything that would notice that the peer
-    has left. Once it has, the loop has `seconds` to take its turn; a process whose loop does not is ended with its children.
+    A thread, because a tool that never awaits holds the event loop. Once the peer has gone, the loop must run another task
+    within `seconds`; otherwise the process is ended with its children.
 
     Args:
-        descriptors: Of the protocol.
-        seconds: For which the event loop may be held once the peer has left.
+        descriptors: The descriptors of the protocol.
+        seconds: Limit for holding the event loop once the peer has gone.
         on_unread: Called in the trio thread when the output has no reader.
         on_orphaned: Called in the trio thread when the parent has ended.
     """
@@ -55,11 +55,11 @@ class PeerWatch(threading.Thread):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the watch. Does not wait for the thread, which may be in the middle of a check."""
+        """End the watch without waiting for the thread."""
         self._stopped.set()
 
     def run(self) -> None:
-        """Check, in the thread, until stopped."""
+        """Run the checks in the thread, until stopped."""
         poll = select.poll()
         poll.register(self._descriptors.output, 0)
         poll.register(self._descriptors.input, _NO_WRITER & ~select.POLLHUP)
@@ -71,7 +71,7 @@ class PeerWatch(threading.Thread):
                         self._token.run_sync_soon(self._on_unread)
                     elif not flags & _NO_WRITER:
                         continue
-                    poll.unregister(descriptor)  # it would be reported without end
+                    poll.unregister(descriptor)  # it would be reported again and again
                     has_left = True
                 if os.getppid() != self._descriptors.parent:
                     self._descriptors.parent = os.getppid()
@@ -81,7 +81,7 @@ class PeerWatch(threading.Thread):
                     self._require_turn()
 
     def _require_turn(self) -> None:
-        """End the process unless the event loop takes a turn in time."""
+        """End the process unless the event loop runs a callback in time."""
         turned = threading.Event()
         self._token.run_sync_soon(turned.set)
         if not turned.wait(self._seconds) and not self._stopped.is_set():

@@ -1,8 +1,8 @@
-"""Reading and writing descriptors that may block: pipes by asking the kernel not to wait, all others in threads of their own.
+"""I/O on descriptors that may block: non-blocking system calls for pipes, threads for all others.
 
-Not with `trio.lowlevel.FdStream`: it makes the open file non-blocking for every process that shares it (a shell, a log
-that goes to the same pipe) and knows no regular files. Both threads are daemons, so that a read or a write which never
-returns cannot hold the process.
+`trio.lowlevel.FdStream` does not fit: it makes the open file non-blocking for every process that shares it (a shell, a log
+on the same pipe), and does not support regular files. The threads are daemons, so that a blocked read or write cannot hold the
+process.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ import trio
 from ._output_lock import OutputLock
 
 CHUNK_BYTES = 65536
-"""Of one read: what a pipe holds."""
+"""Limit of one read: the capacity of a pipe."""
 
 MAX_CHUNKS = 4
-"""Read ahead of the protocol. Beyond it the peer waits, as it would at a full pipe."""
+"""Chunks that are read ahead of the protocol. Beyond it the peer waits, as at a full pipe."""
 
 AT_ONCE_BYTES = 4096
-"""Most that is written without a thread: what a pipe takes as a whole or not at all (``PIPE_BUF``)."""
+"""Limit of a write without a thread: a pipe takes it as a whole or not at all (``PIPE_BUF``)."""
 
 
 class Reader(Protocol):
     """Reads a descriptor to its end."""
 
     async def receive_some(self) -> bytes:
-        """The next bytes; empty at the end, and from then on."""
+        """Return the next bytes; empty from the end on."""
         ...
 
     def end(self) -> None:
-        """Take nothing more, as if the input had ended here."""
+        """Stop reading, as if the input had ended here."""
         ...
 
 
 def reader_of(descriptor: int) -> Reader:
-    """What reads this descriptor best."""
+    """Return the reader for this kind of descriptor."""
     return PipeReader(descriptor) if is_pipe(descriptor) else ThreadReader(descriptor)
 
 
 def is_pipe(descriptor: int) -> bool:
-    """Whether it is a pipe, and the kernel may be asked not to wait for it (``RWF_NOWAIT``), which leaves the open file as it is."""
+    """True for a pipe that supports ``RWF_NOWAIT``, which does not change the mode of the open file."""
     return hasattr(os, "RWF_NOWAIT") and stat.S_ISFIFO(os.fstat(descriptor).st_mode)
 
 
 class PipeReader:
-    """Reads a pipe in the trio thread: without the two switches of threads that a `ThreadReader` needs for each read."""
+    """Reads a pipe in the trio thread, which saves the two thread switches of each read of a `ThreadReader`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -69,7 +69,7 @@ class PipeReader:
                 with contextlib.suppress(trio.ClosedResourceError):  # `end`
                     await trio.lowlevel.wait_readable(self._descriptor)
             except OSError:
-                # Not every kernel can do it for pipes, and not every sandbox lets it be asked. Nothing was read.
+                # Some kernels do not support this for pipes, and some sandboxes forbid it. Nothing was read.
                 self._instead = ThreadReader(self._descriptor)
             else:
                 self._ended = not count
@@ -86,7 +86,7 @@ class PipeReader:
 
 
 class ThreadReader:
-    """Reads a descriptor to its end."""
+    """Reads any descriptor, in a thread."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -97,7 +97,7 @@ class ThreadReader:
         threading.Thread(target=self._run, name="carmy-stdin", daemon=True).start()
 
     async def receive_some(self) -> bytes:
-        """The next bytes; empty at the end, and from then on."""
+        """See `Reader.receive_some`."""
         while not self._chunks:
             self._filled = trio.Event()
             await self._filled.wait()
@@ -107,7 +107,7 @@ class ThreadReader:
         return self._chunks.popleft()
 
     def end(self) -> None:
-        """Take nothing more, as if the input had ended here."""
+        """See `Reader.end`."""
         self._chunks.append(b"")
         self._filled.set()
 
@@ -119,7 +119,7 @@ class ThreadReader:
                 try:
                     data = os.read(self._descriptor, CHUNK_BYTES)
                 except OSError:
-                    data = b""  # a terminal that was hung up, for example
+                    data = b""  # such as a terminal that was hung up
                 self._token.run_sync_soon(self._take, data)
         except trio.RunFinishedError:
             pass
@@ -130,11 +130,11 @@ class ThreadReader:
 
 
 class ThreadWriter:
-    """Writes a descriptor: short messages at once, if the kernel takes them without waiting, all others in the thread.
+    """Writes a descriptor: short messages at once if the kernel does not have to wait, all others in a thread.
 
     Args:
-        descriptor: What to write to.
-        output_lock: With others who write to the same open file.
+        descriptor: The descriptor.
+        output_lock: Serialises the writers of the open file.
     """
 
     def __init__(self, descriptor: int, output_lock: OutputLock) -> None:
@@ -147,7 +147,7 @@ class ThreadWriter:
         threading.Thread(target=self._run, name="carmy-stdout", daemon=True).start()
 
     async def send_all(self, data: bytes) -> None:
-        """Write all of it. When cancelled, some of it may have been written, and nothing can be written any more.
+        """Write all bytes. A cancel may leave a part of them written; the writer is then broken.
 
         Raises:
             trio.BrokenResourceError: The reader has gone, or a write was cancelled before.
@@ -172,8 +172,8 @@ class ThreadWriter:
             raise trio.BrokenResourceError
 
     def write_at_once(self, data: bytes) -> bool:
-        """Write all of it, or nothing and say so. Not while `send_all` does anything: so the thread is idle."""
-        # One byte less, for the end of somebody's line.
+        """Write all bytes without waiting, or none and return False. Not while `send_all` runs, so that the thread is idle."""
+        # One byte less: an LF may have to end the line of another writer.
         if (
             not self._can_try
             or self._broken
@@ -182,17 +182,17 @@ class ThreadWriter:
         ):
             return False
         try:
-            # -1 is where the file is, which a pipe does not know. Without waiting, whoever else shares the open file.
+            # Offset -1 is the current position, as pipes require. Only this write does not block, not the shared open file.
             line = data if self._output_lock.at_line_start else b"\n" + data
             count = os.pwritev(self._descriptor, [line], -1, os.RWF_NOWAIT)
-            self._output_lock.at_line_start = True  # as every message leaves it
+            self._output_lock.at_line_start = True  # every message ends its line
         except BlockingIOError:
             return False
         except BrokenPipeError:
             self._broken = True
             return False
         except OSError:
-            # Not every kernel can do it, and not every sandbox lets it be asked.
+            # Some kernels do not support this, and some sandboxes forbid it.
             self._can_try = False
             return False
         finally:
@@ -206,9 +206,9 @@ class ThreadWriter:
                 data, written = self._jobs.get()
                 try:
                     with self._output_lock.lock:
-                        # Somebody's unfinished line; readers ignore the blank one that this may make.
+                        # An LF ends the line of another writer; readers ignore the blank line that it may leave.
                         view = memoryview(data if self._output_lock.at_line_start else b"\n" + data)
-                        self._output_lock.at_line_start = True  # as every message leaves it
+                        self._output_lock.at_line_start = True  # every message ends its line
                         while view:
                             view = view[os.write(self._descriptor, view) :]
                 except OSError:
@@ -219,7 +219,7 @@ class ThreadWriter:
 
 
 class _Written:
-    """What became of one write."""
+    """The outcome of one write."""
 
     __slots__ = ("done", "failed")
 

@@ -1,4 +1,4 @@
-"""Serves an engine over standard input and output."""
+"""The server: an engine over standard input and output."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ async def serve_stdio(
     permissions: Iterable[str] = (),
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the process that started this one, until the input ends.
+    """Serve the parent process until the input ends.
 
-    The caller needs no credentials: it has started this process. Calls that were accepted before the end of input get ``drain_timeout_secs``. When nobody reads the
-    output any more, running calls are cancelled (cause ``disconnect``) and this returns at once.
+    The parent needs no credentials. Calls that were accepted before the end of input get ``drain_timeout_secs``. Once the
+    output has no reader, running calls are cancelled (cause ``disconnect``), and this returns at once.
 
     Args:
         engine: An open engine.
-        principal: The caller's.
-        permissions: The caller's.
-        task_status: Started with a line for people.
+        principal: The principal of the parent.
+        permissions: The permissions of the parent.
+        task_status: Started with a line for the log.
 
     Raises:
         ConfigurationError: Standard output is closed.
     """
     drain_seconds = engine.settings.drain_timeout_secs
-    # As long again for a parent that is slow to read the answers.
+    # The second drain limit is for a parent that is slow to read the answers.
     limit = stop_limit(engine.settings) + drain_seconds
     async with open_lines(engine, limit) as channel:
         task_status.started("stdio ready")
@@ -57,7 +57,7 @@ async def serve_stdio(
             stopped=engine.stopped,
             drain_seconds=drain_seconds,
             log=log,
-            write_seconds=math.inf,  # a parent may take its time to read, and holds nothing but itself
+            write_seconds=math.inf,  # a slow parent delays only itself
         )
 
 
@@ -74,14 +74,14 @@ serve = Transport(
 
 @asynccontextmanager
 async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]:
-    """Standard input and output as a channel, for the length of a block: for any protocol of messages on lines.
+    """Open standard input and output as a channel, for any protocol of one message per line.
 
-    When the output has no reader, the block is cancelled; when the parent has gone, the input ends. After the block, children of
-    abandoned threads are killed. A tool may hold the event loop, or swallow every cancel: a block that the end of input does not end
-    within `limit` ends the process, children included.
+    Once the output has no reader, the block is cancelled; once the parent has gone, the input ends. After the block, the child
+    processes of abandoned threads are killed. A tool may hold the event loop or swallow cancels: a block that has not ended
+    `limit` seconds after the end of input ends the process with its children.
 
     Args:
-        engine: What is served.
+        engine: The engine that is served.
         limit: Seconds from the end of input to the end of the block.
 
     Raises:
@@ -99,10 +99,10 @@ async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]
 
     def abandon() -> None:
         begin_limit(signal.SIGHUP)
-        serving.cancel()  # for running calls, that is a disconnect
+        serving.cancel()  # running calls end with the cause `disconnect`
 
     with hard_limit(limit) as begin_limit, trio.CancelScope() as serving:
-        # A parent that has gone is no more than the end of input: another process may read the answers.
+        # The death of the parent counts as the end of input: another process may read the answers.
         watch = PeerWatch(descriptors, limit, on_unread=abandon, on_orphaned=reader.end)
         watch.start()
         try:

@@ -1,7 +1,7 @@
-"""Standard error that never blocks: a pipe of our own, emptied by a thread, in front of the real one.
+"""A relay that keeps standard error from blocking: a private pipe, drained by a thread, before the real one.
 
-Nothing else would do. Making the real one non-blocking would change it for everybody who shares it, and make prints fail;
-leaving it as it is lets a parent that does not read it stop every tool that logs.
+A non-blocking real descriptor would change the open file for every process that shares it, and make prints fail. A blocking one
+lets a parent that does not read stop every tool that logs.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from collections import deque
 from ._output_lock import OutputLock
 
 MAX_STDERR_BYTES = 4 * 1024 * 1024
-"""Waiting for the reader of standard error. Beyond it, a reader that makes no progress loses what comes next."""
+"""Limit of bytes that wait for the reader of standard error. Beyond it, a reader without progress loses further output."""
 
 PATIENCE_SECONDS = 0.25
-"""How long the first writer beyond that waits for the reader to make progress."""
+"""Time that the first writer beyond the limit waits for progress of the reader."""
 
 LINE_SECONDS = 0.05
-"""How long the beginning of a line waits for its end, where frames may come between."""
+"""Time that the beginning of a line waits for its end on a pipe shared with frames."""
 
 EXIT_SECONDS = 1.0
-"""At the end of the process, for a reader of what is still on its way to make progress."""
+"""Limit without progress of the reader, at the end of the process."""
 
 MAX_EXIT_SECONDS = 10.0
-"""For all of it."""
+"""Limit for the final flush as a whole."""
 
 PIPE_BYTES = 1024 * 1024
-"""Of our own pipe: what C code may write at once while it keeps Python's threads from running."""
+"""Capacity of the private pipe: C code may write this much while it holds the GIL."""
 
 _CHUNK = 65536
 
 
 def relay_stderr(real: int, shared: OutputLock | None) -> None:
-    """Let descriptors 1 and 2 lead to `real` by way of a pipe that is always emptied. For the rest of the process's life.
+    """Redirect descriptors 1 and 2 to `real` through a relay, for the rest of the process's life.
 
     Args:
-        real: A descriptor of the real standard error. Owned from now on.
-        shared: With the protocol's writer, if its pipe is the same. Then whole lines are written where possible.
+        real: A descriptor of the real standard error; owned by the relay.
+        shared: The lock of the protocol's output if it is the same pipe; whole lines are then written where possible.
     """
     source, sink = os.pipe()
-    with contextlib.suppress(OSError):  # more than the system allows a user; the default does as well
+    with contextlib.suppress(OSError):  # over the system's limit for users: the default size suffices
         fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     relay = StderrRelay(source, real, shared)
     os.dup2(sink, 2)
@@ -57,7 +57,7 @@ def relay_stderr(real: int, shared: OutputLock | None) -> None:
     os.close(sink)
     relay.start()
     atexit.register(relay.finish)
-    # A copy of this process has no relay of its own, and this one's locks may be held there for ever.
+    # A copy of this process has no relay threads, and may have inherited locks that stay held.
     os.register_at_fork(after_in_child=lambda: atexit.unregister(relay.finish))
 
 
@@ -76,7 +76,7 @@ class StderrRelay:
         self._written = 0
 
     def start(self) -> None:
-        """Daemon threads: neither a reader nor a child process that keeps the pipe open can hold the process."""
+        """Start daemon threads: a child process that keeps the pipe open cannot hold this process."""
         for run in (self._read, self._write):
             threading.Thread(target=run, name=f"carmy-stderr{run.__name__}", daemon=True).start()
 
@@ -84,7 +84,7 @@ class StderrRelay:
         readable = select.poll()
         readable.register(self._source, select.POLLIN)
         while readable.poll():
-            # Read under the lock: for `finish`, every byte is either in the pipe or in the queue.
+            # Reading under the lock keeps every byte either in the pipe or in the queue, as `finish` requires.
             with self._changed:
                 if not self._has_room() and self._patient:
                     self._patient = self._changed.wait_for(self._has_room, PATIENCE_SECONDS)
@@ -111,7 +111,7 @@ class StderrRelay:
                     self._output_lock.at_line_start = data.endswith(b"\n")
                     self._write_all(data)
             except OSError:
-                self._broken = True  # nobody reads it any more, and that is no reason to stop
+                self._broken = True  # standard error has no reader; the relay goes on and drops
             with self._changed:
                 self._chunks.popleft()
                 self._size -= len(data)
@@ -125,7 +125,7 @@ class StderrRelay:
                 self._changed.notify_all()
 
     def _next(self) -> bytes:
-        """The first chunk; where others write to the same pipe, without the beginning of a line that soon goes on."""
+        """Return the first chunk; on a shared pipe, without an incomplete last line that soon continues."""
         data = self._chunks[0]
         cut = data.rfind(b"\n") + 1
         if self._whole_lines and 0 < cut < len(data):
@@ -142,7 +142,7 @@ class StderrRelay:
             view = view[os.write(self._real, view) :]
 
     def finish(self) -> None:
-        """Wait a moment for what is on its way; then let the last words of the interpreter go out directly."""
+        """Flush within the exit limits, then restore the real descriptor for the last output of the interpreter."""
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError, ValueError):

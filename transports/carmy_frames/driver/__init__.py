@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from ._client import ClientExecutor, open_client
+from ._client import READY_SECONDS, ClientExecutor, open_client
 from ._event_channel import EventChannel
 from ._requests import call_frame
 from ._server import WRITE_SECONDS, ConnectionEnd, serve_channel
 
 __all__ = [
+    "READY_SECONDS",
     "WRITE_SECONDS",
     "ClientExecutor",
     "ConnectionEnd",
