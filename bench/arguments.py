@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import pydantic
 import typing_extensions
 
-from carmy_engine._tools.declaration import compile_tool, tool
+from carmy_engine import tool
+from carmy_engine.testing import compile_tool
 
 
 class Line(pydantic.BaseModel):

@@ -23,9 +23,7 @@ import apsw
 import trio
 
 from carmy_engine import App, Engine, ExecutionRequest, MemoryStore
-from carmy_engine._model.reservation import Identity, Reservation, ReservationState
-from carmy_engine._model.result import Outcome
-from carmy_engine.abc import IdempotencyStore
+from carmy_engine.abc import IdempotencyStore, Identity, Outcome, Reservation, ReservationState
 from carmy_engine.stores.sqlite import SqliteStore
 
 CALLERS = (1, 32, 256)

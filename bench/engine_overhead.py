@@ -22,7 +22,8 @@ import trio
 from pydantic import TypeAdapter
 
 from carmy_engine import ExecutionRequest, codec, open_engine, tool
-from carmy_engine._tools.declaration import compile_tool, declaration_of
+from carmy_engine._tools.declaration import declaration_of
+from carmy_engine.testing import compile_tool
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 

@@ -5,9 +5,10 @@ The project's own transports import the core through this module only. ``docs/de
 - Both sides: `raise_single` and `flatten_exceptions` for the exception groups of nurseries, `new_execution_id`, `OnRunning` and `may_join`,
   `not_known`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
 - Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
-- Servers: `Transport` for what the entry point names, `as_agent_error`, `raise_own` and `contain` for the boundaries around one call, one connection and one task; `QuickScope` for
-  the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its kinds of address; `hard_limit`,
-  `stop_limit`, `end_at_once` and `kill_descendants` for the end of a process; `RateLimitedLogger` for lines that a peer can cause.
+- Servers: `Transport`, the object of the entry point; `as_agent_error`, `raise_own` and `contain` for the boundaries around one call,
+  one connection and one task; `QuickScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
+  kinds of address; `hard_limit`, `stop_limit`, `end_at_once`, `descendants` and `kill_descendants` for the end of a process;
+  `RateLimitedLogger` for lines that a peer can cause.
 - Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`. For the tools of another protocol, the errors
   of its arguments and outputs: `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`,
   `may_hide_infinite`, `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
@@ -15,7 +16,7 @@ The project's own transports import the core through this module only. ``docs/de
 
 from __future__ import annotations
 
-from ._app.serve import end_at_once, hard_limit, kill_descendants, stop_limit
+from ._app.serve import descendants, end_at_once, hard_limit, kill_descendants, stop_limit
 from ._app.transport import Transport
 from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._execution.cancel_scope import QuickScope
@@ -63,6 +64,7 @@ __all__ = [
     "await_foreign",
     "call_foreign",
     "contain",
+    "descendants",
     "encode_arguments",
     "end_at_once",
     "fingerprint",

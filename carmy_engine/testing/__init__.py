@@ -1,16 +1,18 @@
-"""The public kit for tests: scripted tools, a recording sink, and the published suites for executors and stores.
+"""The public test kit: scripted tools, a recording sink, and conformance suites for executors and stores.
 
-- `SCRIPTED_TOOLS` do exactly what a call says; `Stage` is what they act on (gates that hold calls, counts of effects).
-- `RecordingSink` keeps every audit record.
-- `check_executor` proves that something executes tools as the engine does: the client of a transport, for example.
+- `SCRIPTED_TOOLS` follow the script in their arguments; they act on a `Stage` (gates that hold calls, counts of effects).
+- `RecordingSink` stores every audit record.
+- `compile_tool` makes a `CompiledTool`, which `carmy_engine.open_engine` takes, from a tool.
+- `check_executor` proves that an executor, such as the client of a transport, runs tools as the engine does.
+- `check_store` proves that a store keeps request_ids as the engine needs it.
 
-- `check_store` proves that something remembers request_ids as the engine needs it.
-
-Nothing here needs a test framework.
+No test framework is required.
 """
 
 from __future__ import annotations
 
+from .._model.compiled_tool import CompiledTool
+from .._tools.declaration import compile_tool
 from ._stage import Stage
 from ._suite import RequirementError
 from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
@@ -23,6 +25,7 @@ __all__ = [
     "EXECUTOR_CHECKS",
     "SCRIPTED_TOOLS",
     "STORE_CHECKS",
+    "CompiledTool",
     "ExecutorCheck",
     "MakeExecutor",
     "MakeStore",
@@ -33,4 +36,5 @@ __all__ = [
     "check_executor",
     "check_store",
     "compile_scripted",
+    "compile_tool",
 ]

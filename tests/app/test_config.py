@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from carmy_engine import ConfigurationError, HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
-from carmy_engine._config.address import InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from carmy_engine._config.sources import KEYS, read_deployment
+from carmy_engine.transport import InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 
 
 def load(

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from carmy_engine import Cause, ExecutionRequest
-from carmy_engine._model.reservation import ReservationState
+from carmy_engine.abc import ReservationState
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
 from tests.engine.kit import Bench, bench, request

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from carmy_engine._app.serve import descendants
+from carmy_engine.transport import descendants
 from tests.support.http import JSON, Client, render
 
 CARMY = (sys.executable, "-c", "from carmy_engine.cli import main; main()")

@@ -15,7 +15,8 @@ import pytest
 import trio
 
 from carmy_engine import App, Engine
-from carmy_engine._app.serve import descendants, serve
+from carmy_engine._app.serve import serve
+from carmy_engine.transport import descendants
 
 from .conftest import running_server
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from carmy_engine import App, ConfigurationError, Engine, ExecutionRequest
-from carmy_engine._config.settings import LogSettings, Settings
+from carmy_engine import App, ConfigurationError, Engine, ExecutionRequest, LogSettings, Settings
 from carmy_engine._config.sources import Deployment
 from carmy_engine.cli import _logs
 from carmy_engine.cli._problems import outside_problems

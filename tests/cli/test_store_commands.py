@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine import App, ExecutionRequest
-from carmy_engine._model.cause import Cause
+from carmy_engine import App, Cause, ExecutionRequest
 from carmy_engine.cli import _table
 from carmy_engine.stores.sqlite import SqliteStore
 from tests.stores.kit import reservation

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from carmy_engine import App, ConfigurationError, ExecutionRequest, ExecutionResult
-from carmy_engine._model.reservation import ReservationState
+from carmy_engine.abc import ReservationState
 from carmy_engine.stores.sqlite import SqliteStore, _database
 from carmy_engine.stores.sqlite._schema import MIGRATIONS
 from tests.stores.kit import held, identity

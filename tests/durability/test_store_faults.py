@@ -10,10 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine import AgentError, App, ExecutionRequest, ExecutionResult
-from carmy_engine._engine.engine import Engine
+from carmy_engine import AgentError, App, Cause, Engine, ExecutionRequest, ExecutionResult
 from carmy_engine._idempotency.reservations import STORE_SECONDS
-from carmy_engine._model.cause import Cause
 from carmy_engine.abc import StoreFull
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import CorruptFileError, DiskFullError

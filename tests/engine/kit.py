@@ -8,14 +8,10 @@ from typing import Any
 
 import trio
 
-from carmy_engine import AgentError, ExecutionRequest, ToolSpec, tool
-from carmy_engine._config.settings import Settings
-from carmy_engine._engine.engine import Engine, open_engine
-from carmy_engine._model.reservation import Identity, Reservation
-from carmy_engine._tools.declaration import compile_tool
-from carmy_engine.abc import Executor
+from carmy_engine import AgentError, Engine, ExecutionRequest, Settings, ToolSpec, open_engine, tool
+from carmy_engine.abc import Executor, Identity, Reservation
 from carmy_engine.stores.memory import MemoryStore
-from carmy_engine.testing import RecordingSink, Stage, compile_scripted
+from carmy_engine.testing import RecordingSink, Stage, compile_scripted, compile_tool
 from carmy_engine.testing._probe import Probe
 
 

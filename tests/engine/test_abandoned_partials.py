@@ -13,7 +13,7 @@ from carmy_engine import (
     open_engine,
     tool,
 )
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine.testing import compile_tool
 
 
 @tool(effect="read")

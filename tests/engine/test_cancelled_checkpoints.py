@@ -9,7 +9,7 @@ import trio
 import trio.lowlevel
 
 from carmy_engine import Cause, ExecutionRequest, MemorySink, open_engine, tool
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine.testing import compile_tool
 
 
 async def own_scope() -> None:

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from carmy_engine import ExecutionRequest, open_engine, tool
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine.testing import compile_tool
 
 reached: list[str] = []
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from carmy_engine import Settings
-from carmy_engine._model.reservation import ReservationState
+from carmy_engine.abc import ReservationState
 from tests.engine.kit import bench, request
 
 CALLS = 2000

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine import AgentError, Cause, Settings
+from carmy_engine import AgentError, Cause, Effect, Settings, ToolSpec
 from carmy_engine._execution.cancel_causes import CODE_OF_CAUSE, cancelled_error
 from carmy_engine._idempotency.decisions import Leaves, leaves
-from carmy_engine._model.effect import Effect
 from carmy_engine._model.result import status_of
-from carmy_engine._model.spec import ToolSpec
 from tests.engine.kit import Bench, bench, code, told
 
 SAFE = [("none", False), ("read", False)]

@@ -12,8 +12,8 @@ import trio
 import trio.lowlevel
 
 from carmy_engine import AgentError, Settings
-from carmy_engine._model.error_boundary import await_foreign
 from carmy_engine.stores.memory import MemoryStore
+from carmy_engine.transport import await_foreign
 from tests.boundary.escapes import ESCAPES, RARE_ESCAPES, SECRET, foreign, made
 from tests.engine.kit import Bench, bench, code, read, told, write
 

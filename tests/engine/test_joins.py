@@ -9,13 +9,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from carmy_engine import App, Completed, ExecutionRequest, NotStarted, Settings, Unknown, tool
+from carmy_engine import App, Cause, Completed, ExecutionRequest, NotStarted, Settings, Unknown, tool
 from carmy_engine._idempotency.joins import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
-from carmy_engine._model.cause import Cause
-from carmy_engine._model.fingerprint import fingerprint
-from carmy_engine._model.reservation import Identity, Reservation, ReservationState
-from carmy_engine._model.result import Outcome
+from carmy_engine.abc import Identity, Outcome, Reservation, ReservationState
 from carmy_engine.stores.memory import MemoryStore
+from carmy_engine.transport import fingerprint
 from tests.engine.kit import Bench, Refuse, bench, code, request, told
 
 

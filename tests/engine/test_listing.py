@@ -10,12 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine import AgentError, ListedExecution
+from carmy_engine import AgentError, Cause, ListedExecution
 from carmy_engine._execution.listing import LIST_PERMISSION, MAX_LISTED
 from carmy_engine._idempotency.reservations import STORE_SECONDS
-from carmy_engine._model.cause import Cause
-from carmy_engine._model.reservation import Identity, Reservation, ReservationState
-from carmy_engine._model.result import Outcome
+from carmy_engine.abc import Identity, Outcome, Reservation, ReservationState
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import DiskFullError, SqliteStore
 from tests.engine.kit import Bench, bench

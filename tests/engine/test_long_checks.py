@@ -15,10 +15,19 @@ import trio
 import trio.testing
 from pydantic import AfterValidator
 
-from carmy_engine import AgentContext, AgentError, Completed, Effect, ExecutionRequest, ToolSpec, tool
-from carmy_engine._engine.engine import Engine, open_engine
+from carmy_engine import (
+    AgentContext,
+    AgentError,
+    Completed,
+    Effect,
+    Engine,
+    ExecutionRequest,
+    ToolSpec,
+    open_engine,
+    tool,
+)
 from carmy_engine._engine.long_checks import MAX_AT_ONCE, MAX_WAITING
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine.testing import compile_tool
 
 LOOP = threading.get_ident()
 

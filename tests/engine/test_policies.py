@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from carmy_engine import AgentContext, RateLimit, RequireToolPermission, tool
-from carmy_engine._model.suggestions import unknown_tool
+from carmy_engine.transport import unknown_tool
 from tests.engine.kit import bench, code, told
 
 

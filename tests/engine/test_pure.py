@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carmy_engine import AgentError, Cause, ErrorCategory, codec
+from carmy_engine import AgentError, Cause, ErrorCategory, ExecutionResult, NextAction, codec
 from carmy_engine._idempotency.decisions import judge
-from carmy_engine._model.execution_result import ExecutionResult
-from carmy_engine._model.fingerprint import fingerprint
-from carmy_engine._model.ids import check_request_id, new_execution_id
-from carmy_engine._model.reservation import Identity, Reservation, ReservationState
-from carmy_engine._model.result import NextAction, Outcome
+from carmy_engine._model.ids import check_request_id
+from carmy_engine.abc import Identity, Outcome, Reservation, ReservationState
 from carmy_engine.errors import CODES
+from carmy_engine.transport import fingerprint, new_execution_id
 
 JSON = st.recursive(
     st.none()

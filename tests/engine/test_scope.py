@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._execution.cancel_scope import IS_KNOWN, QuickScope, arm
+from carmy_engine._execution.cancel_scope import IS_KNOWN, arm
+from carmy_engine.transport import QuickScope
 
 BOTH_WAYS = pytest.mark.parametrize("is_known", [True, False], ids=["quick", "plain"])
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, ExecutionCompleted, Settings
-from carmy_engine._model.reservation import ReservationState
+from carmy_engine.abc import ReservationState
 from tests.engine.kit import bench, read, request
 
 CALLS = 300

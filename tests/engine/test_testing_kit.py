@@ -11,8 +11,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from carmy_engine import App
-from carmy_engine._engine.engine import open_engine
+from carmy_engine import App, open_engine
 from carmy_engine.testing import (
     EXECUTOR_CHECKS,
     SCRIPTED_TOOLS,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from carmy_engine._app.serve import descendants
+from carmy_engine.transport import descendants
 
 CARMY = [sys.executable, "-c", "from carmy_engine.cli import main; main()"]
 

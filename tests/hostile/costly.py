@@ -18,8 +18,7 @@ import msgspec
 import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field
 
-from carmy_engine import AgentContext, App, Effect, ToolSpec
-from carmy_engine._tools.declaration import Arg
+from carmy_engine import AgentContext, App, Arg, Effect, ToolSpec
 
 app = App("costly")
 PRIME = sys.hash_info.modulus

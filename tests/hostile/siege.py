@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._engine.engine import Engine
+from carmy_engine import Engine
 from tests.hostile.tools import Hold
 from tests.support.http import Answer, Client, Running, render, serving
 

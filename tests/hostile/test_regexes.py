@@ -18,7 +18,7 @@ import pytest
 
 from tests.hostile.steps import MOST, Steps
 
-PACKAGES = ("carmy_engine", "carmy_http", "carmy_mcp", "carmy_stdio", "carmy_websocket", "carmy_wire")
+PACKAGES = ("carmy_engine", "carmy_http", "carmy_mcp", "carmy_stdio", "carmy_websocket", "carmy_frames", "carmy_net")
 
 TRUSTED = {
     "carmy_engine.cli": "words of the command line, files of the host",

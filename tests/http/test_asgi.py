@@ -9,8 +9,8 @@ from typing import Any
 
 import trio
 
-from carmy_engine._engine.engine import Engine, open_engine
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine import Engine, open_engine
+from carmy_engine.testing import compile_tool
 from carmy_http import application
 from tests.http.tools import echo, progress, sleep
 

@@ -6,8 +6,7 @@ import hashlib
 
 import pytest
 
-from carmy_engine._app.authenticators import BearerTokens
-from carmy_engine._model.context import AgentContext
+from carmy_engine import AgentContext, BearerTokens
 from carmy_engine.abc import Credentials
 from carmy_engine.errors import ConfigurationError
 

@@ -7,9 +7,7 @@ import json
 import pytest
 import trio
 
-from carmy_engine._model.cause import Cause
-from carmy_engine._model.context import AgentContext
-from carmy_engine._tools.declaration import tool
+from carmy_engine import AgentContext, Cause, tool
 from tests.http.tools import echo
 from tests.support.http import JSON, Client, Running, render, serving
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from carmy_engine._execution.policy import RequireToolPermission
-from carmy_engine._model.context import AgentContext
+from carmy_engine import AgentContext, RequireToolPermission
 from tests.http.tools import delete, echo, progress
 from tests.support.http import serving
 

@@ -9,8 +9,7 @@ import socket
 import pytest
 import trio
 
-from carmy_engine._model.context import AgentContext
-from carmy_engine._tools.declaration import tool
+from carmy_engine import AgentContext, tool
 from carmy_http import limits
 from carmy_net import _server
 from tests.http.tools import big, echo

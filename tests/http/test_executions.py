@@ -6,8 +6,7 @@ import json
 
 import trio
 
-from carmy_engine._app.authenticators import BearerTokens
-from carmy_engine._model.context import AgentContext
+from carmy_engine import AgentContext, BearerTokens
 from tests.http.tools import delete, echo, sleep
 from tests.support.http import JSON, Client, serving
 

@@ -9,15 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._app.authenticators import BearerTokens
-from carmy_engine._config.settings import HttpSettings, Settings
-from carmy_engine._engine.engine import open_engine
-from carmy_engine._model.context import AgentContext
+from carmy_engine import AgentContext, BearerTokens, HttpSettings, Settings, open_engine
 from carmy_engine.abc import Credentials
 from carmy_engine.errors import ConfigurationError
 from carmy_engine.transport import Fault
 from carmy_http import serve
-from carmy_net._access import Access
+from carmy_net import Access
 from tests.http.tools import echo, whoami
 from tests.support.http import serving
 

@@ -6,9 +6,7 @@ import socket
 
 import pytest
 
-from carmy_engine._app.authenticators import BearerTokens
-from carmy_engine._config.settings import Settings
-from carmy_engine._model.context import AgentContext
+from carmy_engine import AgentContext, BearerTokens, Settings
 from carmy_engine.errors import ConfigurationError
 from carmy_net import enable_keepalive, listener_address, open_listeners
 from tests.http.tools import echo

@@ -7,10 +7,9 @@ import logging
 import pytest
 import trio
 
-from carmy_engine import AgentContext, BearerTokens, ExecutionRecord
+from carmy_engine import AgentContext, BearerTokens, ExecutionRecord, ExecutionStatus
 from carmy_engine._execution.refusals import MAX_RECORDS
 from carmy_engine._model.rate_limited_log import BURST_LINES
-from carmy_engine._model.result import ExecutionStatus
 from tests.http.tools import echo
 from tests.support.http import JSON, Running, render, serving
 

@@ -8,7 +8,7 @@ import socket
 
 import trio
 
-from carmy_engine._tools.declaration import tool
+from carmy_engine import tool
 from tests.http.tools import echo
 from tests.support.http import JSON, render, serving
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine._model.context import AgentContext
-from carmy_engine._tools.declaration import tool
+from carmy_engine import AgentContext, tool
 from carmy_http import limits
 from carmy_http.api import event_response
 from carmy_http.api import event_response as _sse

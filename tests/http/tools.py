@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from carmy_engine._model.context import AgentContext
-from carmy_engine._tools.declaration import tool
+from carmy_engine import AgentContext, tool
 from carmy_engine.errors import AgentError
 
 

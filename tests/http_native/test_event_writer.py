@@ -12,9 +12,16 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from carmy_engine import AgentContext, BoundEngine, ExecutionRequest, tool
+from carmy_engine import (
+    AgentContext,
+    BoundEngine,
+    ExecutionEvent,
+    ExecutionRequest,
+    ExecutionStarted,
+    ToolProgress,
+    tool,
+)
 from carmy_engine._execution.execution import Caller, Execution
-from carmy_engine._model.events import ExecutionEvent, ExecutionStarted, ToolProgress
 from carmy_engine.transport import RateLimitedLogger
 from carmy_http.api import event_response
 from carmy_http.api import event_response as _sse

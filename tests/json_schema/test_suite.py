@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from carmy_engine import AgentContext, AgentError, Effect, ToolSpec
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine.testing import compile_tool
 
 Test = tuple[str, Any, bool]
 GROUPS: list[tuple[str, str, Any, list[Test]]] = json.loads(

@@ -15,7 +15,7 @@ import trio.testing
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from carmy_engine._app.serve import descendants
+from carmy_engine.transport import descendants
 from tests.mcp.conftest import COMMAND, HELLO, ask, call, request, session
 from tests.stdio.conftest import appears, is_gone, is_there, peer
 

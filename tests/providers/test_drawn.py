@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from carmy_engine import ToolSpec, tool
 from carmy_engine._json_schema import SchemaFault, Validator, bundled
-from carmy_engine._tools.declaration import compile_tool
 from carmy_engine.providers import FORMATS
+from carmy_engine.testing import compile_tool
 from tests.json_schema.drawn import SCHEMAS, VALUES
 from tests.providers.rules import RULES, nodes
 from tests.providers.signatures import Address, Cat, Colour, Dog, Left, Level, Line, Node

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from carmy_engine import AgentError, App, DeclarationError, ExecutionResult, ModelResult, ToolRegistry, ToolSpec, tool
-from carmy_engine._tools.declaration import compile_tool
 from carmy_engine.providers import FORMATS, Provider, provider
 from carmy_engine.providers._walk import accepts_null, definitions_of, resolved
+from carmy_engine.testing import compile_tool
 from tests.providers.rules import RULES, json_schema_of_openapi, nodes, openai_strict
 from tests.providers.signatures import CASES, STATE
 

@@ -47,11 +47,11 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from carmy_engine._model.compiled_tool import CompiledTool
-from carmy_engine._schema.json_form import encode_arguments
+from carmy_engine import Arg
 from carmy_engine._schema.table import TABLE
-from carmy_engine._tools.declaration import Arg
 from carmy_engine.errors import AgentError, DeclarationError
+from carmy_engine.testing import CompiledTool
+from carmy_engine.transport import encode_arguments
 from tests.engine.declare.conftest import giving_tool, rendered, taking_tool
 
 

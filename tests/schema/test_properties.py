@@ -42,9 +42,9 @@ from pydantic import (
     model_validator,
 )
 
-from carmy_engine._model.compiled_tool import CompiledTool
-from carmy_engine._tools.declaration import Arg
+from carmy_engine import Arg
 from carmy_engine.errors import AgentError, DeclarationError
+from carmy_engine.testing import CompiledTool
 from tests.engine.declare.conftest import giving_tool, taking_tool
 
 FORMATS = jsonschema.FormatChecker(formats=["date", "uuid", "ipv4"])

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import trio
 
-from carmy_engine._app.serve import descendants
+from carmy_engine.transport import descendants
 
 NOISY = r'''
     import ctypes

@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_stdio._channel import LINES_AT_ONCE, LineChannel
+from carmy_stdio import LineChannel
+from carmy_stdio._channel import LINES_AT_ONCE
 from carmy_stdio._output_lock import OutputLock
 from carmy_stdio._pipe_io import AT_ONCE_BYTES, PipeReader, Reader, ThreadReader, ThreadWriter, reader_of
 

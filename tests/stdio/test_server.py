@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._app.serve import descendants
+from carmy_engine.transport import descendants
 from carmy_stdio._descriptors import FIRST_DESCRIPTOR
 from tests.stdio.conftest import COMMAND, appears, is_gone, is_there, number_in, peer
 

@@ -12,9 +12,7 @@ import apsw
 import msgspec
 import trio
 
-from carmy_engine._model.reservation import Identity, Reservation, ReservationState
-from carmy_engine._model.result import Outcome
-from carmy_engine.abc import IdempotencyStore
+from carmy_engine.abc import IdempotencyStore, Identity, Outcome, Reservation, ReservationState
 from carmy_engine.stores.sqlite import SqliteStore
 from carmy_engine.stores.sqlite._database import Database
 

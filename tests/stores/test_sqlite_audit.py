@@ -11,10 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine import App, ExecutionRequest
-from carmy_engine._model.effect import Effect
-from carmy_engine._model.record import ExecutionRecord
-from carmy_engine._model.result import ExecutionStatus
+from carmy_engine import App, Effect, ExecutionRecord, ExecutionRequest, ExecutionStatus
 from carmy_engine.stores.sqlite import SqliteStore, _database, _records, _writer
 from tests.stores.kit import NOW, held, opened, raw, reservation
 

@@ -12,11 +12,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carmy_engine import AgentError, MemoryStore
+from carmy_engine import AgentError, MemoryStore, StoreSettings
 from carmy_engine._app.plugins import find_store
-from carmy_engine._config.settings import StoreSettings
-from carmy_engine._model.result import Outcome
-from carmy_engine.abc import StoreFull
+from carmy_engine.abc import Outcome, StoreFull
 from carmy_engine.stores.sqlite import SqliteStore, _entries
 from carmy_engine.stores.sqlite._rows import ENTRY_BYTES
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state

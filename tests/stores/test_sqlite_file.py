@@ -12,9 +12,8 @@ import apsw
 import pytest
 import trio
 
-from carmy_engine import AgentError, ConfigurationError
-from carmy_engine._config.settings import StoreSettings
-from carmy_engine._model.result import Outcome
+from carmy_engine import AgentError, ConfigurationError, StoreSettings
+from carmy_engine.abc import Outcome
 from carmy_engine.stores import sqlite
 from carmy_engine.stores.sqlite import _database, _schema
 from carmy_engine.stores.sqlite._errors import translate, translate_os

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._model.cause import Cause
-from carmy_engine._model.result import Outcome
+from carmy_engine import Cause
+from carmy_engine.abc import Outcome
 from carmy_engine.stores.sqlite import (
     FileLockedError,
     SqliteStore,

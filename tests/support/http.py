@@ -13,9 +13,8 @@ from typing import Any, Literal, NamedTuple
 import trio
 
 import carmy_http
-from carmy_engine._config.settings import HttpSettings, Settings
-from carmy_engine._engine.engine import Engine, open_engine
-from carmy_engine._tools.declaration import compile_tool
+from carmy_engine import Engine, HttpSettings, Settings, open_engine
+from carmy_engine.testing import compile_tool
 
 JSON = "application/json"
 

@@ -8,7 +8,8 @@ import pytest
 
 import carmy_engine
 from carmy_engine import AgentContext, AgentError, App, DeclarationError, ExecutionRequest, State, ToolRegistry, tool
-from carmy_engine._tools.declaration import compile_tool, declared
+from carmy_engine._tools.declaration import declared
+from carmy_engine.testing import compile_tool
 from tests.toolbox.inventory import InventoryTools, refund, search
 
 

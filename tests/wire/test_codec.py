@@ -23,9 +23,10 @@ from carmy_frames.protocol import (
     ServerProtocol,
     Tools,
     decode_request,
+    decode_server_frame,
     encode,
 )
-from carmy_frames.protocol._codec import decode_server_frame, too_large
+from carmy_frames.protocol._codec import too_large
 
 
 @pytest.mark.parametrize(

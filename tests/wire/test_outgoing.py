@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_net import BatchChannel
-from carmy_net._send_queue import BATCH_BYTES, SendQueue
+from carmy_net import BatchChannel, SendQueue
+from carmy_net._send_queue import BATCH_BYTES
 
 
 class Sink(BatchChannel):

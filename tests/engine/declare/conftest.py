@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
+from carmy_engine import tool
+from carmy_engine._model.compiled_tool import TakesLong
 from carmy_engine._schema.work import Work
-from carmy_engine._tools.declaration import compile_tool, tool
 from carmy_engine.errors import AgentError
+from carmy_engine.testing import CompiledTool, compile_tool
 
 Taking = Callable[..., CompiledTool]
 

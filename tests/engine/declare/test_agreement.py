@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from carmy_engine._model.compiled_tool import CompiledTool
-from carmy_engine._tools.declaration import Arg
+from carmy_engine import Arg
 from carmy_engine.errors import AgentError, DeclarationError
+from carmy_engine.testing import CompiledTool
 
 from .conftest import giving_tool, taking_tool
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from carmy_engine._model.context import AgentContext
-from carmy_engine._model.effect import Confirmation, Effect
-from carmy_engine._tools.declaration import Arg, State, ToolDeclaration, compile_tool, declaration_of, declared, tool
+from carmy_engine import AgentContext, Arg, Confirmation, Effect, State, tool
+from carmy_engine._tools.declaration import ToolDeclaration, declaration_of, declared
 from carmy_engine.errors import AgentError, DeclarationError
+from carmy_engine.testing import compile_tool
 
 
 class Database:

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel, HttpUrl
 
-from carmy_engine._schema.json_form import encode_arguments
 from carmy_engine.codec import MAX_JSON_DEPTH
 from carmy_engine.errors import AgentError
+from carmy_engine.transport import encode_arguments
 
 from .conftest import taking_tool
 

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
+from carmy_engine._model.compiled_tool import TakesLong
 from carmy_engine._schema import bounded_validator, work
 from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools import arguments as _arguments
 from carmy_engine.errors import AgentError
+from carmy_engine.testing import CompiledTool
 
 from .conftest import parsed, taking_tool
 from .test_agreement import ANNOTATIONS, VALUES

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
+from carmy_engine._model.compiled_tool import TakesLong
 from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools import output
 from carmy_engine.errors import AgentError
+from carmy_engine.testing import CompiledTool
 
 from .conftest import giving_tool, rendered
 from .test_agreement import ANNOTATIONS, VALUES

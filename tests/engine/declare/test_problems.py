@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, Field, Json, field_validator, model_validator
 from pydantic_core import core_schema
 
-from carmy_engine import Effect, ToolSpec
+from carmy_engine import Effect, ToolSpec, tool
 from carmy_engine._model.suggestions import nearest
 from carmy_engine._schema import table
 from carmy_engine._schema.messages import MAX_SUGGESTIONS
-from carmy_engine._tools.declaration import compile_tool, tool
 from carmy_engine.errors import AgentError
+from carmy_engine.testing import compile_tool
 
 from .conftest import Taker, taking_tool
 

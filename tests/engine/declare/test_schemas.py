@@ -17,8 +17,8 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field
 
-from carmy_engine._model.compiled_tool import CompiledTool
-from carmy_engine._tools.declaration import Arg, compile_tool, tool
+from carmy_engine import Arg, tool
+from carmy_engine.testing import CompiledTool, compile_tool
 
 from .conftest import Taking
 

@@ -11,16 +11,14 @@ import msgspec
 import pydantic
 import pytest
 
-from carmy_engine import schema_of, tool
-from carmy_engine._model.compiled_tool import CompiledTool, TakesLong
-from carmy_engine._model.context import AgentContext
-from carmy_engine._model.effect import Effect
-from carmy_engine._model.spec import ToolSpec
+from carmy_engine import AgentContext, Effect, ToolSpec, schema_of, tool
+from carmy_engine._model.compiled_tool import TakesLong
 from carmy_engine._schema.messages import MAX_PROBLEMS
 from carmy_engine._schema.work import Abandoned, Work
-from carmy_engine._tools.declaration import compile_tool, declaration_of
+from carmy_engine._tools.declaration import declaration_of
 from carmy_engine._tools.tool_objects import MAX_CONTAINERS
 from carmy_engine.errors import AgentError, DeclarationError
+from carmy_engine.testing import CompiledTool, compile_tool
 
 INPUT: dict[str, Any] = {
     "type": "object",

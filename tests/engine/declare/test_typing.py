@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, assert_type
 
-from carmy_engine._tools.declaration import State, tool
+from carmy_engine import State, tool
 
 
 class Database:
