@@ -164,6 +164,7 @@ class Peer:
         self.process = process
         self.said = b""
         self._buffer = b""
+        self._heard_all: trio.Event | None = None
 
     async def send(self, *frames: dict[str, Any]) -> None:
         await self.send_bytes(b"".join(msgspec.json.encode(frame) + b"\n" for frame in frames))
@@ -209,15 +210,21 @@ class Peer:
         await self.send({"id": id, "op": "call", "tool": tool, "arguments": arguments or {}, **fields})
 
     async def exit_code(self) -> int:
-        """Wait for its end."""
+        """Wait for its end, and for the end of its standard error if that is being read."""
         with trio.fail_after(20):
-            return await self.process.wait()
+            code = await self.process.wait()
+        if self._heard_all is not None:
+            with trio.move_on_after(5):  # a process that has inherited it may keep it open
+                await self._heard_all.wait()
+        return code
 
     async def listen(self) -> None:
         """Read its standard error to the end."""
         assert self.process.stderr is not None
+        self._heard_all = trio.Event()
         async for data in self.process.stderr:
             self.said += bytes(data)
+        self._heard_all.set()
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ async def test_a_tool_reads_the_run_from_its_context() -> None:
         "metadata": {"tenant": "acme", "region": "eu"},
         "principal": "ana",
     }
-    assert RUN.services == {"ledger": [result.execution_id]}
+    assert RUN.services["ledger"][-1] == result.execution_id
 
 
 async def test_outside_a_run_there_is_nothing_to_read() -> None:
