@@ -54,6 +54,5 @@ def test_bounded() -> None:
     reader = EventReader(100)
     for _ in range(100):
         reader.feed(b": still running\n\n")
-    assert reader.comments == 100
     with pytest.raises(ValueError, match="more than 100 bytes"):
         reader.feed(b"data: " + b"a" * 100)

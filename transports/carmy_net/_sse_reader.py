@@ -45,8 +45,6 @@ class EventReader:
         self._kind = ""
         self._data = bytearray()
         self._id = ""
-        self.comments = 0
-        """Comments so far. They prove that the server lives, but extend no deadline."""
 
     @property
     def last_id(self) -> str:
@@ -91,8 +89,7 @@ class EventReader:
         name, colon, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not name and colon:
-            self.comments += 1
-            self._size -= len(line)
+            self._size -= len(line)  # a comment
         elif name == b"data":
             self._data += value
             self._data += b"\n"
