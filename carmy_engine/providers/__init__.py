@@ -8,9 +8,9 @@
     calls = openai.parse(response)
     conversation += openai.render(await engine.run_calls(calls))
 
-A map of the package: `_base` (what all formats have in common), `_openai`, `_anthropic`, `_gemini`, `_mcp` (one provider each),
-`_strict` and `_gemini_schema` (the forms of a schema that two of them need), `_gemini_pieces` (streamed arguments), `_walk` (ways
-through a schema), `_names`, `_text`.
+Modules: `_base` (shared by all formats), `_openai`, `_anthropic`, `_gemini`, `_mcp` (one provider each), `_strict` and
+`_gemini_schema` (JSON Schema as two of them require it), `_streamed_args` (arguments of Gemini that arrive as single values),
+`_json_schema_tools` (traversal of JSON Schema), `_names` (names of tools), `_result_text` (results as text for a model).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._base import CallStream, Provider, Spec, neutral
 from ._gemini import Gemini
 from ._mcp import Mcp
 from ._openai import OpenAIChat, OpenAIResponses
-from ._text import text_of
+from ._result_text import text_of
 
 Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
 """The formats there are."""

@@ -19,9 +19,9 @@ from .._model.errors import AgentError
 from .._model.spec import Catalog, PublicSpec, ToolSpec
 from .._model.type_guards import is_list, is_mapping, is_tuple
 from .._schema.json_form import encode_arguments
+from ._json_schema_tools import Schema, portable, with_plain_root, without_nulls
 from ._names import NameRule, wire_names
-from ._text import text_of
-from ._walk import Schema, portable, with_plain_root, without_nulls
+from ._result_text import text_of
 
 Spec = ToolSpec | PublicSpec
 

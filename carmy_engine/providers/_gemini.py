@@ -12,9 +12,9 @@ from typing import Any
 
 from .._execution.model_calls import ModelResult
 from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
-from ._gemini_pieces import whole_calls
 from ._gemini_schema import json_schema, openapi_schema
 from ._names import NameRule
+from ._streamed_args import whole_calls
 
 
 class Gemini(Provider):
@@ -37,7 +37,7 @@ class Gemini(Provider):
         return [{"role": "user", "parts": parts}] if parts else []
 
     def stream(self, *, turn: str | None = None) -> CallStream:
-        """See `Provider.stream`: feed it every response. Calls come whole, or in pieces; see `_gemini_pieces`."""
+        """See `Provider.stream`: feed it every response. Calls come whole, or in pieces; see `_streamed_args`."""
         return _ContentStream(self, turn)
 
     def _written(self, response: object) -> list[Written]:

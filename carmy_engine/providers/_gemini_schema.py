@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._model.type_guards import is_dict, is_list
-from ._walk import Schema, described, mapped, parts_of
+from ._json_schema_tools import Schema, described, mapped, parts_of
 
 _PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COPIED = (
@@ -40,7 +40,7 @@ def openapi_schema(schema: Mapping[str, Any]) -> Schema | None:
     """The arguments as a ``Schema`` object; None when it has no form for them.
 
     Args:
-        schema: From `_walk.portable`, with properties.
+        schema: From `_json_schema_tools.portable`, with properties.
     """
     try:
         return _openapi(schema)

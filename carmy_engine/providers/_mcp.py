@@ -15,8 +15,8 @@ from .._execution.model_calls import ModelCall, ModelResult
 from .._model.effect import Effect
 from .._model.spec import Catalog
 from ._base import CallStream, Provider, Spec, Written, look, many
+from ._json_schema_tools import Schema, inlined
 from ._names import NameRule
-from ._walk import Schema, inlined
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from .._execution.model_calls import ModelResult
 from ._base import CallStream, Provider, Spec, Written, key_in, look, many, text_in
+from ._json_schema_tools import portable, with_plain_root
 from ._names import NameRule
 from ._strict import NotStrictError, loose_schema, strict_schema
-from ._walk import portable, with_plain_root
 
 _NAMES = NameRule(first="A-Za-z0-9_-", rest="A-Za-z0-9_-", limit=64)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._model.type_guards import is_dict, is_list
-from ._walk import (
+from ._json_schema_tools import (
     AT_ROOT,
     Schema,
     accepts_null,
@@ -54,7 +54,7 @@ def strict_schema(schema: Mapping[str, Any]) -> Schema:
     """The same arguments in strict mode.
 
     Args:
-        schema: From `_walk.portable`.
+        schema: From `_json_schema_tools.portable`.
 
     Raises:
         NotStrictError: Strict mode cannot express them.
@@ -74,7 +74,7 @@ def loose_schema(schema: Mapping[str, Any]) -> Schema:
     """A schema for a function without strict mode: the interface refuses arrays that do not say what their items are.
 
     Args:
-        schema: From `_walk.portable`.
+        schema: From `_json_schema_tools.portable`.
     """
     made = mapped(schema, loose_schema)
     kind = made.get("type")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from carmy_engine import AgentContext, Arg, State, tool
@@ -102,6 +102,11 @@ class Open(BaseModel):
 class Aliased(BaseModel):
     order_id: str = Field(alias="orderId")
     ship_to: str = Field("here", alias="shipTo")
+
+
+class TwoNames(BaseModel):
+    order_id: str = Field(validation_alias=AliasChoices("orderId", "id"))
+    ship_to: str = Field("here", validation_alias=AliasChoices("shipTo", "to"))
 
 
 class Base(BaseModel):
@@ -409,6 +414,18 @@ async def decorated(word: Annotated[str, "What to say."]) -> None:
 @tool(effect="none", register=False)
 async def injected(ctx: AgentContext, db: State[dict], table: str) -> None:
     """Be injected into."""
+
+
+@case(id="a", shipTo="b")
+@tool(effect="none", register=False)
+async def two_names(order: TwoNames) -> None:
+    """Take either of two names for a field."""
+
+
+@case(orders=[{"orderId": "a"}, {"id": "a", "to": "b"}])
+@tool(effect="none", register=False)
+async def nested_two_names(orders: list[TwoNames]) -> None:
+    """Take either of two names for a field of an item."""
 
 
 @case(**{"class": "a", "from_": 1})

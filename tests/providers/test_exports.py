@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from carmy_engine import AgentError, App, DeclarationError, ExecutionResult, ModelResult, ToolRegistry, ToolSpec, tool
 from carmy_engine.providers import FORMATS, Provider, provider
-from carmy_engine.providers._walk import accepts_null, definitions_of, resolved
+from carmy_engine.providers._json_schema_tools import accepts_null, definitions_of, resolved
 from carmy_engine.testing import compile_tool
 from tests.providers.rules import RULES, json_schema_of_openapi, nodes, openai_strict
 from tests.providers.signatures import CASES, STATE
@@ -155,7 +155,7 @@ def test_strict_mode_asks_for_every_field(case: str) -> None:
     """In strict mode every field is required, and null stands for those that may be left out."""
     made = exported("openai", case)
     if not made["strict"]:
-        assert case in {"dicts", "anything", "any_list", "open_model", "deep"}
+        assert case in {"dicts", "anything", "any_list", "open_model", "deep", "two_names", "nested_two_names"}
         return
     own = REGISTRY.specs[NAMES[case]].input_schema
     definitions = definitions_of(made["parameters"])
@@ -300,6 +300,25 @@ def test_references_stay_where_following_them_would_never_end(form: str) -> None
 def test_schemas_written_by_hand_are_exported_too(form: str, schema: dict[str, Any]) -> None:
     """Whatever a tool made by hand says of its arguments, the export is within the rules."""
     assert list(RULES[form](FORMATS[form]([spec_with(schema)]).tools)) == []
+
+
+@every_format
+def test_one_of_two_names_is_required_in_words(form: str) -> None:
+    """Root keywords that providers refuse are in the description: one name of a field must be sent, and neither is required alone."""
+    schema = schema_in(form, exported(form, "two_names"))
+    assert schema["properties"].keys() == {"orderId", "id", "shipTo", "to"}
+    assert "required" not in schema
+    if form == "mcp":
+        assert schema["allOf"] == [{"anyOf": [{"required": ["orderId"]}, {"required": ["id"]}]}]
+    else:
+        assert schema["description"] == "one is required: orderId or id"
+
+
+@pytest.mark.parametrize("form", ["openai", "openai-responses"])
+@pytest.mark.parametrize("case", ["two_names", "nested_two_names"])
+def test_fields_with_two_names_are_exported_without_strict_mode(form: str, case: str) -> None:
+    """Strict mode requires every field, and has no form for a choice of names: sent both, the engine could not choose."""
+    assert not exported(form, case)["strict"]
 
 
 def test_strict_mode_has_limits() -> None:

@@ -179,10 +179,21 @@ def portable(schema: Mapping[str, Any]) -> Schema:
 def with_plain_root(schema: Mapping[str, Any]) -> Schema:
     """A schema from `portable` whose root is an object with properties.
 
-    What the root says besides is left to the engine, which checks it anyway.
+    The root's other keywords are left to the engine, which checks them anyway. Fields with two names, one of which is required,
+    are described.
     """
     root = {key: value for key, value in schema.items() if key not in AT_ROOT}
-    return {**root, "type": "object", "properties": root.get("properties", {})}
+    root = {**root, "type": "object", "properties": root.get("properties", {})}
+    return described(root, [("one is required", " or ".join(names)) for names in _names_of_one_field(schema)])
+
+
+def _names_of_one_field(schema: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The names of each required field that has several: ``allOf`` of ``anyOf`` of ``required``, as the engine writes it."""
+    for part in schema.get("allOf", ()):
+        arms: list[Any] = part.get("anyOf", []) if part.keys() == {"anyOf"} else []
+        required = [arm["required"] for arm in arms if arm.keys() == {"required"} and len(arm["required"]) == 1]
+        if arms and len(required) == len(arms):
+            yield [names[0] for names in required]
 
 
 def item_schemas(node: Mapping[str, Any]) -> list[Schema]:
