@@ -35,7 +35,7 @@ LogLevel = Annotated[
     Meta(description="debug, info, warning, error or critical"),
 ]
 LogFormat = Annotated[Literal["text", "json"], Meta(description="text or json")]
-Server = Annotated[Literal["hypercorn", "native"], Meta(description="hypercorn or native")]
+Server = Annotated[Literal["auto", "hypercorn", "native"], Meta(description="auto, hypercorn or native")]
 
 
 def field_types(struct: type[msgspec.Struct]) -> dict[str, Any]:
@@ -81,7 +81,11 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The table ``[http]``.
 
     Attributes:
-        server: The front end: ``hypercorn`` or ``native``.
+        server: The front end: ``native`` (HTTP/1.1 without TLS), ``hypercorn``, or ``auto``, which takes ``hypercorn`` where TLS or
+            HTTP/2 is configured, and ``native`` elsewhere.
+        tls_cert: Path of the certificate chain in PEM; with `tls_key`, the server accepts TLS only.
+        tls_key: Path of its private key in PEM, without a passphrase.
+        http2: Offer HTTP/2 over TLS, beside HTTP/1.1.
         processes: Of the command ``serve``; each has an engine of its own.
         header_timeout_secs: From the connection's start, or a later request's first byte, to the end of the request's head.
         body_timeout_secs: For a whole request body.
@@ -92,7 +96,10 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         mcp: Serve MCP beside the other addresses, if the package for it is installed.
     """
 
-    server: Server = "hypercorn"
+    server: Server = "auto"
+    tls_cert: Text | None = None
+    tls_key: Text | None = None
+    http2: Flag = False
     processes: Processes = 1
     header_timeout_secs: Seconds = 10.0
     body_timeout_secs: Seconds = 30.0

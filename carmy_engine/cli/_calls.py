@@ -38,6 +38,12 @@ OnRunningOption = Annotated[
     OnRunning, Parameter(name="on-running", help="If the same request is running: be refused, or wait for its answer.")
 ]
 Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
+CaFile = Annotated[
+    str | None,
+    Parameter(
+        name="--ca-file", help="For https: the certificates (PEM) of the authorities that may sign the server's."
+    ),
+]
 Token = Annotated[str | None, Parameter(help="For a server that wants credentials: sent as Authorization: Bearer.")]
 
 
@@ -55,6 +61,7 @@ class Calls:
         on_running: OnRunningOption = "refuse",
         url: Url = None,
         token: Token = None,
+        ca_file: CaFile = None,
         principal: Principal = None,
         permission: Permission = None,
     ) -> int:
@@ -63,6 +70,8 @@ class Calls:
             raise UsageError("--timeout must be a number of seconds above 0")
         if token is not None and url is None:
             raise UsageError("--token is for a running server: give its --url as well")
+        if ca_file is not None and url is None:
+            raise UsageError("--ca-file is for a running server: give its --url as well")
         identity = local_identity(principal, permission)
         if url is not None:
             refuse_identity(identity, "call --url")
@@ -78,7 +87,7 @@ class Calls:
             if url is None:
                 body, completed = self._call_here(target, request, identity)
             else:
-                body, completed = _remote.call(url, request, token)
+                body, completed = _remote.call(url, request, token, ca_file)
             out(body + b"\n")
         return SUCCESS if completed else FAILURE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,19 +53,32 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._file)
 
 
-def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple[bytes, bool]:
+def _connection(scheme: str, host: str, port: int | None, ca_file: str | None) -> http.client.HTTPConnection:
+    if scheme != "https":
+        return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise UsageError(f"--ca-file {ca_file!r} holds no certificates: {reason_of(error)}") from None
+    return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=context)
+
+
+def call(
+    url: str, request: ExecutionRequest, token: str | None = None, ca_file: str | None = None
+) -> tuple[bytes, bool]:
     """Send one request, and wait for its answer.
 
     Args:
         url: Of the server, or of its execute endpoint.
         request: What is asked for.
         token: Sent as ``Authorization: Bearer``.
+        ca_file: Certificates in PEM of the authorities that may sign the server's; without it, the system's.
 
     Returns:
         The body of the answer, and whether it says that the execution completed.
 
     Raises:
-        UsageError: It is not an HTTP URL, or the token is malformed.
+        UsageError: It is not an HTTP URL, the token is malformed, or the file holds no certificates.
         Failure: There was no connection, or the answer was not JSON.
         OutcomeUnknownError: The connection was lost before the answer came.
     """
@@ -79,12 +93,7 @@ def call(url: str, request: ExecutionRequest, token: str | None = None) -> tuple
     path = parts.path.rstrip("/")
     if not path.endswith(EXECUTE_PATH):
         path += EXECUTE_PATH
-    connection: http.client.HTTPConnection
-    if file is not None:
-        connection = _UnixConnection(file)
-    else:
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname, port, timeout=CONNECT_SECONDS)
+    connection = _connection(parts.scheme, parts.hostname, port, ca_file) if file is None else _UnixConnection(file)
     body = msgspec.convert(request, _RequestBody, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if token is not None:

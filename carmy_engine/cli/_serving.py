@@ -34,7 +34,10 @@ DEFAULT = "http"
 Address = Annotated[
     str | None, Parameter(help="Where to listen: HOST:PORT (port 0 picks a free one), unix:PATH or fd://N.")
 ]
-Server = Annotated[Literal["hypercorn", "native"] | None, Parameter(help="The HTTP front end.")]
+Server = Annotated[
+    Literal["auto", "hypercorn", "native"] | None,
+    Parameter(help="The HTTP front end; auto: hypercorn with TLS or HTTP/2, else native."),
+]
 Http = Annotated[bool, Parameter(negative="", help="Over HTTP instead of standard input and output.")]
 Processes = Annotated[int | None, Parameter(help="How many processes serve; each has an engine of its own.")]
 Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]

@@ -133,7 +133,7 @@ def test_an_empty_variable_counts_as_none(tmp_path: Path) -> None:
         ("[htp]\nserver = 'native'", "unknown key htp; "),
         ("zzz = 1", "unknown key zzz; known are: address, allow_anonymous, app"),
         ("http = 3", "http is a table: write [http] and its keys below it"),
-        ("[http.server]\nx = 1", "http.server must be hypercorn or native"),
+        ("[http.server]\nx = 1", "http.server must be auto, hypercorn or native"),
         ("name = 3", "name must be a text that is not empty"),
         ("name = ''", "name must be a text that is not empty"),
         ("timeout_secs = '3'", "timeout_secs must be a number of seconds above 0"),
@@ -166,7 +166,7 @@ def test_a_wrong_file_is_explained(tmp_path: Path, file: str, words: str) -> Non
         ("CARMY_TIMEOUT_SECS", "soon", "the environment (CARMY_TIMEOUT_SECS): timeout_secs must be a number"),
         ("CARMY_MAX_EXECUTIONS", "1.0", "(CARMY_MAX_EXECUTIONS): max_executions must be a whole number"),
         ("CARMY_EXPOSE_ERRORS", "maybe", "(CARMY_EXPOSE_ERRORS): expose_errors must be true or false"),
-        ("CARMY_HTTP_SERVER", "apache", "(CARMY_HTTP_SERVER): http.server must be hypercorn or native"),
+        ("CARMY_HTTP_SERVER", "apache", "(CARMY_HTTP_SERVER): http.server must be auto, hypercorn or native"),
     ],
 )
 def test_a_wrong_variable_is_explained(tmp_path: Path, variable: str, text: str, words: str) -> None:

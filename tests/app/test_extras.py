@@ -20,8 +20,9 @@ PROGRAMS = [
 COMMANDS = [
     ("ws", "trio_websocket", "websocket"),
     ("mcp", "mcp_types", "mcp"),
-    ("serve", "h11", "http"),
-    ("serve", "hypercorn", "http"),
+    ("serve --server hypercorn", "h11", "http"),
+    ("serve --server hypercorn", "hypercorn", "http"),
+    ("serve --server hypercorn", "hpack", "http"),
 ]
 
 
@@ -50,7 +51,7 @@ def test_a_command_that_needs_an_extra_names_it(command: str, package: str, extr
     """A command without its packages fails with one line."""
     done = without(
         package,
-        f"from carmy_engine import App\nApp('shop').run({[command]})",
+        f"from carmy_engine import App\nApp('shop').run({command.split()})",
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -59,7 +60,8 @@ def test_a_command_that_needs_an_extra_names_it(command: str, package: str, extr
 
 def test_check_needs_no_extra() -> None:
     """Without the packages of HTTP, `check` reports what it can and does not fail for an application that needs none."""
-    done = without("h11", "from carmy_engine import App\nApp('shop').run(['check'])")
+    hypercorn = "import os; os.environ['CARMY_HTTP_SERVER'] = 'hypercorn'\n"
+    done = without("h11", f"{hypercorn}from carmy_engine import App\nApp('shop').run(['check'])")
     assert done.returncode == 0
     assert "whether the application could be served over HTTP was not checked" in done.stderr
     assert "pip install 'carmy-engine[http]'" in done.stderr

@@ -5,8 +5,8 @@
 - `open_http`: a client; an executor.
 
 ``api/`` is the table of routes, and imports no front end. ``message`` holds the types that it shares with one. A front end is ``native/``,
-or ``hypercorn/``, which runs the ASGI application of ``asgi``. Both read requests with `carmy_net.http1`. ``server`` accepts and drains
-connections. ``client/`` is the client.
+or ``hypercorn/``, which runs the ASGI application of ``asgi``, and has TLS and HTTP/2. Both read requests with `carmy_net.http1`. ``server``
+chooses one, accepts connections and drains them. ``client/`` is the client.
 """
 
 from __future__ import annotations

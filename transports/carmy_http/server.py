@@ -18,6 +18,7 @@ from .api.mounts import open_mounts
 from .asgi import asgi
 from .native.connection import NativeConnection
 from .native.shared_state import SharedState
+from .tls import front_end_of, tls_context, tls_problems, wants_tls
 
 log = logging.getLogger("carmy.http")
 
@@ -46,8 +47,13 @@ def _require(settings: Settings) -> None:
     Raises:
         ConfigurationError: A package is missing.
     """
-    if settings.http.server == "hypercorn":
+    if front_end_of(settings.http) == "hypercorn":
         _hypercorn()
+
+
+async def http_problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+    """The reasons why `serve_endpoints` would refuse the settings; see `network_problems`."""
+    return [*tls_problems(settings.http), *await network_problems(settings, authenticated=authenticated)]
 
 
 serve = Transport(
@@ -55,7 +61,7 @@ serve = Transport(
     help="Serve over HTTP.",
     options=("address", "http.server", "http.processes"),
     require=_require,
-    problems=network_problems,
+    problems=http_problems,
     listen=open_listeners,
 )
 """The transport; see `serve_http`."""
@@ -95,10 +101,13 @@ async def serve_endpoints(
         ConfigurationError: The settings do not allow it, or the address cannot be had.
     """
     settings = engine.settings
-    native = SharedState(engine, endpoints) if settings.http.server == "native" else None
+    for problem in tls_problems(settings.http):
+        raise problem
+    tls = tls_context(settings.http) if wants_tls(settings.http) else None
+    native = SharedState(engine, endpoints) if front_end_of(settings.http) == "native" else None
     if native is None:
         plain = _hypercorn()(
-            asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, endpoints.refuse
+            asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, endpoints.refusal, tls
         )
         server = Server(plain, settings.http.max_connections, log=log)
     else:
@@ -106,7 +115,7 @@ async def serve_endpoints(
         reserve = functools.partial(NativeConnection, native, reserved=True)
         server = Server(connect, settings.http.max_connections, reserve=reserve, log=log)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
-    line = f"{name} listening on {listener_url(listeners[0], 'http', path)}"
+    line = f"{name} listening on {listener_url(listeners[0], 'http' if tls is None else 'https', path)}"
     async with contextlib.AsyncExitStack() as keeping:
         if native is not None:
             await keeping.enter_async_context(native.running())

@@ -11,7 +11,6 @@ from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import RateLimitedLogger, raise_own
 
-from ..http1.response_bytes import render_response
 from ..message import NO_STORE, Answer, Disconnected, Headers, Refusal, Request, RequestHead, Response, RouteMatch
 from . import discovery, execute, executions, health
 from .access import SECURITY_HEADERS, Guard
@@ -193,8 +192,8 @@ class Endpoints:
             route = None
         return MOUNTED if route is None and path in self.mounts else route
 
-    def refuse(self, status: int, reason: str, peer: str | None) -> bytes:
-        """The rendered answer to bytes that are not a request; the connection closes after it.
+    def refusal(self, status: int, reason: str, peer: str | None) -> Response:
+        """The answer to bytes that are not a request.
 
         Args:
             status: The status code.
@@ -203,7 +202,7 @@ class Endpoints:
         """
         error = invalid_request(reason)
         self._guard.anonymous.record_refusal(error, peer)
-        return render_response(error_response(error, status=status, headers=self._always), with_body=True, ends=True)
+        return error_response(error, status=status, headers=self._always)
 
 
 async def _answer_without_route(request: Request, _engine: BoundEngine) -> Response:

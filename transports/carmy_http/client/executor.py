@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -60,7 +61,9 @@ def _base_of(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_http(url: str, *, token: str | None = None) -> AsyncIterator[HttpClient]:
+async def open_http(
+    url: str, *, token: str | None = None, ca_file: str | os.PathLike[str] | None = None
+) -> AsyncIterator[HttpClient]:
     """Call a server for the length of a block.
 
     Nothing is connected before the first call. Calls in other tasks that are still running when the block ends raise
@@ -70,13 +73,14 @@ async def open_http(url: str, *, token: str | None = None) -> AsyncIterator[Http
         url: ``http://`` or ``https://``; the address under which the server, or the application, is mounted; of a server
             on a socket with a file as it says it, ``http://unix:FILE``.
         token: Sent as ``Authorization: Bearer``.
+        ca_file: Certificates in PEM of the authorities that may sign an ``https://`` server's; without it, the public ones.
 
     Raises:
-        ConfigurationError: The URL or the token is malformed.
+        ConfigurationError: The URL or the token is malformed, or the file holds no certificates.
     """
     ordinary, file = split_unix_url(url)
     base = _base_of(ordinary)
-    http = connections(base, token, file)
+    http = connections(base, token, file, ca_file)
     client = HttpClient(http, base, base if file is None else url)
     try:
         yield client

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -45,13 +47,16 @@ NOT_SENT = (
 """Failures that come before anything of a request was sent."""
 
 
-def connections(base: str, token: str | None, file: str | None = None) -> httpx2.AsyncClient:
+def connections(
+    base: str, token: str | None, file: str | None = None, ca_file: str | os.PathLike[str] | None = None
+) -> httpx2.AsyncClient:
     """The connections to a server; none is opened yet. The caller closes them.
 
     Raises:
-        ConfigurationError: The token is malformed.
+        ConfigurationError: The token is malformed, or the file of authorities holds no certificates.
     """
-    return httpx2.AsyncClient(transport=transport_to(base, file), headers=headers_with(token), trust_env=False)
+    transport = transport_to(base, file, ca_file)
+    return httpx2.AsyncClient(transport=transport, headers=headers_with(token), trust_env=False)
 
 
 def headers_with(token: str | None) -> dict[str, str]:
@@ -68,10 +73,28 @@ def headers_with(token: str | None) -> dict[str, str]:
     return headers
 
 
-def transport_to(base: str, file: str | None = None) -> httpx2.AsyncHTTPTransport:
-    """The connections to a server, or to the file of its socket, below the client that uses them."""
+def _authorities(base: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext | bool:
+    """What httpx2 verifies a server's certificate by. Without TLS, loading certificates would take longer than many calls."""
+    if ca_file is None or not base.startswith("https"):
+        return base.startswith("https")
+    try:
+        return ssl.create_default_context(cafile=os.fspath(ca_file))
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigurationError(
+            f"ca_file = {os.fspath(ca_file)!r} holds no certificates: {reason_of(error)}"
+        ) from None
+
+
+def transport_to(
+    base: str, file: str | None = None, ca_file: str | os.PathLike[str] | None = None
+) -> httpx2.AsyncHTTPTransport:
+    """The connections to a server, or to the file of its socket, below the client that uses them.
+
+    Raises:
+        ConfigurationError: The file of authorities holds no certificates.
+    """
     return httpx2.AsyncHTTPTransport(
-        verify=base.startswith("https"),  # without TLS, loading certificates would take longer than many calls
+        verify=_authorities(base, ca_file),
         limits=httpx2.Limits(
             max_connections=MAX_CONNECTIONS,
             max_keepalive_connections=MAX_IDLE_CONNECTIONS,

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on hypercorn, borrowed whole: its own server of one connection, over a `GuardedStream`.
+"""HTTP on hypercorn, borrowed whole: its own server of one connection, over a `GuardedStream` or a `GuardedHttp2Stream`.
 
 The only importer of hypercorn. It parses what the stream has accepted, speaks ASGI and frames answers. What a connection may do to
-others is decided here and in `_guarded_stream`: an exception in one connection ends that connection only.
+others is decided here and in the streams: an exception in one connection ends that connection only.
 
 `TCPServer` is not part of hypercorn's documented interface: the minor version is pinned, and ``tests/hostile`` holds the cases that
 used to end the process.
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 import math
+import ssl
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 import trio
 from hypercorn.config import Config
@@ -25,11 +26,25 @@ from carmy_engine.transport import RateLimitedLogger, contain
 
 from ..api.errors import error_response
 from ..api.mounts import AsgiApplication, Message, Scope
-from ..http1.response_bytes import render_response
+from ..message import Response
 from .admission import Admission
-from .guarded_stream import GuardedStream
+from .guarded_stream import GuardedStream, GuardedTlsStream
+from .http2_stream import MAX_STREAMS, GuardedHttp2Stream
+from .tls_stream import TlsStream
 
 log = logging.getLogger("carmy.http")
+
+AnyGuardedStream: TypeAlias = GuardedStream | GuardedHttp2Stream
+
+
+class _Shared(TypedDict):
+    """What both kinds of stream get."""
+
+    header_seconds: float
+    is_draining: Callable[[], bool]
+    refusal: Callable[[int, str], Response]
+    admission: Admission
+    log: RateLimitedLogger
 
 
 class _Application:
@@ -41,7 +56,7 @@ class _Application:
         limited_log: For its failures.
     """
 
-    def __init__(self, app: AsgiApplication, stream: GuardedStream, limited_log: RateLimitedLogger) -> None:
+    def __init__(self, app: AsgiApplication, stream: AnyGuardedStream, limited_log: RateLimitedLogger) -> None:
         self._app = app
         self._stream = stream
         self._log = limited_log
@@ -53,58 +68,53 @@ class _Application:
         send: Callable[[Message], Awaitable[None]],
         *_: object,
     ) -> None:
-        stream = self._stream
+        exchange = self._stream.exchange(scope)
 
         async def take() -> Message:
-            await stream.ask()
+            await exchange.ask()
             return await receive()
 
         async def give(message: Message) -> None:
-            if stream.is_broken:
-                await trio.lowlevel.checkpoint()
-                return
-            is_start = message["type"] == "http.response.start"
-            if is_start and stream.is_last:
-                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-            try:
-                await send(message)
-            except trio.Cancelled:
-                stream.abort()  # hypercorn may have taken it or not: nothing sensible can follow
-                raise
-            if is_start:
-                return  # it leaves with what follows: ASGI allows it, and both are one packet
-            await stream.flush()
-            if not message.get("more_body", False):
-                stream.end_answer()
+            await exchange.answer(message, send)
 
-        try:
-            with stream.running():
+        with exchange.running():
+            try:
                 await self._app(scope, take, give)
-        except BaseException as error:  # noqa: BLE001 - see below
-            # The boundary of one request: an application's failure must not end the connection's other requests,
-            # let alone the server.
-            contain(error, self._log, "the application failed")
+            except BaseException as error:  # noqa: BLE001 - see below
+                # The boundary of one request: an application's failure must not end the connection's other requests,
+                # let alone the server.
+                contain(error, self._log, "the application failed")
+            await exchange.conclude(send)
 
 
 class Connection:
     """One client's connection, from its acceptance to its end.
 
     Args:
-        guarded: The stream over it. Its socket is closed at the end of `run`.
+        stream: The accepted stream. Its socket is closed at the end of `run`.
+        guard: Makes the guarded stream over it, which may take a handshake. Returns None if the client gave none.
         server: Makes hypercorn's server of the connection.
         limited_log: For its failures.
     """
 
     def __init__(
-        self, guarded: GuardedStream, server: Callable[[GuardedStream], TCPServer], limited_log: RateLimitedLogger
+        self,
+        stream: trio.SocketStream,
+        guard: Callable[[trio.SocketStream], Awaitable[AnyGuardedStream | None]],
+        server: Callable[[AnyGuardedStream], TCPServer],
+        limited_log: RateLimitedLogger,
     ) -> None:
-        self._guarded = guarded
+        self._socket = stream.socket
+        self._stream = stream
+        self._guard = guard
+        self._guarded: AnyGuardedStream | None = None
         self._server = server
         self._log = limited_log
 
     def drain(self) -> None:
         """See `Served`."""
-        self._guarded.drain()
+        if self._guarded is not None:
+            self._guarded.drain()
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but the cancel of a scope round it, and a Ctrl-C.
@@ -112,58 +122,74 @@ class Connection:
         Leaves the socket closed, also when cancelled.
         """
         try:
-            with self._guarded.serving():
-                await self._server(self._guarded).run()
-            await self._guarded.finish()
+            guarded = self._guarded = await self._guard(self._stream)
+            if guarded is not None:
+                await guarded.serve(self._server(guarded).run)
+                await guarded.finish()
         except OSError:
             pass  # gone before it began
         except BaseException as error:  # noqa: BLE001 - see below
             # The boundary of one connection: its server may raise for some inputs, and unguarded that would end all others.
             contain(error, self._log, "a connection failed")
         finally:
-            self._guarded.socket.close()
+            self._socket.close()
 
 
-def _refuse(status: int, reason: str, _peer: str | None) -> bytes:
-    return render_response(error_response(invalid_request(reason), status=status), with_body=True, ends=True)
+def _refusal(status: int, reason: str, _peer: str | None) -> Response:
+    return error_response(invalid_request(reason), status=status)
 
 
 def connector(
     app: AsgiApplication,
     header_seconds: float,
     is_draining: Callable[[], bool] = bool,
-    refuse: Callable[[int, str, str | None], bytes] = _refuse,
+    refusal: Callable[[int, str, str | None], Response] = _refusal,
+    tls: ssl.SSLContext | None = None,
 ) -> Callable[[trio.SocketStream], Connection]:
     """What makes a connection of an accepted stream.
 
     Args:
         app: The ASGI application that answers.
-        header_seconds: For the head of a request.
+        header_seconds: For the handshake of TLS, and for the head of a request.
         is_draining: Whether the server is going away; never, unless given.
-        refuse: Renders the answer to what is no request, from its status, its reason and the client's address.
+        refusal: Makes the answer to what is no request, from its status, its reason and the client's address.
+        tls: For TLS, and for HTTP/2 if it offers ``h2``; None for plain text.
     """
     config = _config()
     context = WorkerContext(None)
     limited_log = RateLimitedLogger(log)
     admission = Admission()
 
-    def serve(guarded: GuardedStream) -> TCPServer:
+    def serve(guarded: AnyGuardedStream) -> TCPServer:
         application = cast("Any", _Application(app, guarded, limited_log))
         return TCPServer(application, config, context, {}, cast("Any", guarded))
 
-    def connect(stream: trio.SocketStream) -> Connection:
-        def refusal(status: int, reason: str) -> bytes:
-            return refuse(status, reason, _peer_of(stream))
+    async def guard(stream: trio.SocketStream) -> AnyGuardedStream | None:
+        def refused(status: int, reason: str) -> Response:
+            return refusal(status, reason, _peer_of(stream))
 
-        guarded = GuardedStream(
-            stream,
-            header_seconds=header_seconds,
-            is_draining=is_draining,
-            refusal=refusal,
-            admission=admission,
-            log=limited_log,
-        )
-        return Connection(guarded, serve, limited_log)
+        shared: _Shared = {
+            "header_seconds": header_seconds,
+            "is_draining": is_draining,
+            "refusal": refused,
+            "admission": admission,
+            "log": limited_log,
+        }
+        if tls is None:
+            return GuardedStream(stream, **shared)
+        secured = TlsStream(stream, tls)
+        with trio.move_on_after(header_seconds):
+            try:
+                protocol = await secured.handshake()
+            except trio.BrokenResourceError:
+                return None
+            if protocol == GuardedHttp2Stream.alpn_protocol:
+                return GuardedHttp2Stream(secured, **shared)
+            return GuardedTlsStream(secured, **shared)
+        return None
+
+    def connect(stream: trio.SocketStream) -> Connection:
+        return Connection(stream, guard, serve, limited_log)
 
     return connect
 
@@ -186,4 +212,5 @@ def _config() -> Config:
     config.keep_alive_timeout = cast("Any", math.inf)
     config.keep_alive_max_requests = sys.maxsize
     config.h11_max_incomplete_size = sys.maxsize
+    config.h2_max_concurrent_streams = MAX_STREAMS
     return config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -13,8 +13,12 @@ import trio
 from carmy_net.http1 import BodyReader, FramingError, HeadReader, ParsedHead
 
 from .. import limits
+from ..api.mounts import Message, Scope
 from ..http1.request_head import read_request_head
+from ..http1.response_bytes import render_response
+from ..message import Response
 from .admission import Admission
+from .tls_stream import OverTls, TlsStream
 
 _CONTINUE = b"HTTP/1.1 100 \r\n\r\n"
 
@@ -35,16 +39,16 @@ class GuardedStream(trio.abc.HalfCloseableStream):
       or offers to change the protocol.
     - The socket is read at all times, so the client's end is noticed while a tool is silent, and behind a pipelined request.
     - The parser gets the rest of a body only as the application asks for it (`ask`).
-    - What the server writes is kept until `flush`, so that an answer is one packet, and no write of the server blocks.
+    - What the server writes is kept until a message is complete, so that an answer is one packet, and no write of the server blocks.
     - `aclose` ends reading and writing for the server. The owner sends what is left, and closes (`finish`).
 
-    TLS belongs below this stream, where `stream` is then a `trio.SSLStream`; HTTP/2 needs another one.
+    TLS belongs below this stream; HTTP/2 has a stream of its own (`GuardedHttp2Stream`).
 
     Args:
         stream: The connection.
         header_seconds: For the head of a request.
         is_draining: Whether the server is going away, so that the next answer is the last one.
-        refusal: Renders the answer to what is no request, from its status and reason.
+        refusal: Makes the answer to what is no request, from its status and reason.
         admission: Decides when a request begins.
         log: For what a client does.
 
@@ -54,11 +58,11 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     def __init__(
         self,
-        stream: trio.SocketStream,
+        stream: trio.SocketStream | TlsStream,
         *,
         header_seconds: float,
         is_draining: Callable[[], bool],
-        refusal: Callable[[int, str], bytes],
+        refusal: Callable[[int, str], Response],
         admission: Admission,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
@@ -129,7 +133,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep bytes of an answer for `flush`. After a refusal they are dropped.
+        """Keep bytes of an answer until `answer` sends them. After a refusal they are dropped.
 
         Raises:
             trio.ClosedResourceError: The server has closed.
@@ -170,10 +174,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             if self._client_ended or self._broken:
                 self._leave_idle_server()
 
-    @property
-    def is_last(self) -> bool:
-        """The answer that begins now is the connection's last: part of the body is not read, or the server is going away."""
-        return self._phase is _Phase.BODY or self._is_draining()
+    def exchange(self, _scope: Scope) -> GuardedStream:
+        """The exchange that an application is called for: one at a time, so it is the connection itself."""
+        return self
 
     async def ask(self) -> None:
         """Let the parser have the next piece of the body, and tell a client that waits for this to send it (RFC 9110, 10.1.1)."""
@@ -186,13 +189,35 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             if not self._answered:
                 await self._send(_CONTINUE)
 
-    async def flush(self) -> None:
-        """Send what the server has written, or give the connection up."""
+    async def answer(self, message: Message, send: Callable[[Message], Awaitable[None]]) -> None:
+        """Pass a message of the answer to the server, and send what it writes, or give the connection up."""
+        if self._broken:
+            await trio.lowlevel.checkpoint()
+            return
+        is_start = message["type"] == "http.response.start"
+        if is_start and (self._phase is _Phase.BODY or self._is_draining()):
+            # Part of the body will not be read, or the server is going away.
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        try:
+            await send(message)
+        except trio.Cancelled:
+            self.abort()  # the server may have taken it or not: nothing sensible can follow
+            raise
+        if is_start:
+            return  # it leaves with what follows: ASGI allows it, and both are one packet
+        await self._flush()
+        if not message.get("more_body", False):
+            self._end_answer()
+
+    async def conclude(self, _send: Callable[[Message], Awaitable[None]]) -> None:
+        """The application has ended; the server answers 500 if there was no answer."""
+
+    async def _flush(self) -> None:
         if self._written:
             data, self._written = bytes(self._written), bytearray()
             await self._send(data)
 
-    def end_answer(self) -> None:
+    def _end_answer(self) -> None:
         """The answer is complete: the next request may be read."""
         if self._phase is _Phase.BODY:
             return  # the rest of it will not be read, and the server closes
@@ -200,11 +225,6 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         # While the server drains: since the answer, which does not say that it is the last one.
         self._set_deadline(limits.LAST_REQUEST_SECONDS if self._is_draining() else limits.KEEP_ALIVE_SECONDS)
         self._reading.cancel()
-
-    @property
-    def is_broken(self) -> bool:
-        """Nothing that is written reaches the client any more."""
-        return self._broken
 
     def abort(self) -> None:
         """Close at once. The server notices when it reads or writes."""
@@ -220,14 +240,15 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         if self._phase is _Phase.HEAD and not self._expecting:
             self._set_deadline(limits.LAST_REQUEST_SECONDS)
 
-    def serving(self) -> trio.CancelScope:
-        """The scope in which the server runs. Cancelled when no request comes any more and the application has ended."""
-        return self._serving
+    async def serve(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run the server, until no request comes any more and the application has ended."""
+        with self._serving:
+            await run()
 
     async def finish(self) -> None:
         """Send what is left, take leave of the client within bounds, and close."""
         try:
-            await self.flush()
+            await self._flush()
             if self._lingers and not self._broken:
                 await self._linger()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -345,8 +366,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         """Answer what is no request, unless an answer has begun. Nothing else is written any more."""
         self._closed = True
         if self._phase is _Phase.HEAD or not self._answered:
-            self._written += self._refusal(error.status, error.reason)
-            await self.flush()
+            self._written += render_response(self._refusal(error.status, error.reason), with_body=True, ends=True)
+            await self._flush()
 
     async def _send(self, data: bytes) -> None:
         """Send everything, or give the connection up: after `WRITE_SECONDS` without progress, and when cancelled."""
@@ -380,3 +401,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
                 if not data:
                     return
                 discarded += len(data)
+
+
+class GuardedTlsStream(OverTls, GuardedStream):
+    """A `GuardedStream` over TLS."""

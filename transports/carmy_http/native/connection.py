@@ -226,7 +226,7 @@ class NativeConnection:
         return await self._shared.endpoints.answer(request)
 
     def _refusal(self, status: int, reason: str) -> bytes:
-        return self._shared.endpoints.refuse(status, reason, self.peer)
+        return render_response(self._shared.endpoints.refusal(status, reason, self.peer), with_body=True, ends=True)
 
     def _begin_answer(self, head: Head) -> None:
         """A head is complete. From here on the endpoints bound the time."""

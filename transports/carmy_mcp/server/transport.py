@@ -8,9 +8,8 @@ from types import ModuleType
 
 import trio
 
-from carmy_engine import ConfigurationError, Engine
+from carmy_engine import ConfigurationError, Engine, Settings
 from carmy_engine.transport import Transport, missing_extra
-from carmy_net import network_problems
 from carmy_stdio import claim
 
 
@@ -34,6 +33,13 @@ def _prepare_stdio() -> None:
 
 def _prepare_http() -> None:
     _load("http_transport")
+
+
+async def _http_problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+    """See `carmy_http.server.http_problems`."""
+    from carmy_http.server import http_problems  # noqa: PLC0415 - MCP over standard input and output needs none of it
+
+    return await http_problems(settings, authenticated=authenticated)
 
 
 async def serve_stdio(
@@ -60,8 +66,6 @@ serve = Transport(
     has_local_callers=True,
     claims_stdout=True,
     prepare=_prepare_stdio,
-    over_http=Transport(
-        serve_http, options=("address", "http.server"), prepare=_prepare_http, problems=network_problems
-    ),
+    over_http=Transport(serve_http, options=("address", "http.server"), prepare=_prepare_http, problems=_http_problems),
 )
 """The transport."""
