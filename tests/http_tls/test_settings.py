@@ -11,6 +11,7 @@ import pytest
 from carmy_engine import ConfigurationError, HttpSettings, Settings
 from carmy_engine._engine.engine import open_engine
 from carmy_http import serve
+from carmy_http.server import http_problems
 from carmy_http.tls import front_end_of, tls_context
 from tests.support.tls import certificates
 
@@ -33,7 +34,7 @@ def test_auto_takes_the_front_end_that_can(settings: dict[str, Any], front_end: 
 async def problems_of(**settings: Any) -> list[str]:
     """What `check` reports; serving has to raise one of the same."""
     whole = Settings(address="127.0.0.1:0", http=HttpSettings(**settings))
-    found = [str(problem) for problem in await serve.problems(whole, authenticated=False)]
+    found = [str(problem) for problem in await http_problems(whole, authenticated=False)]
     if found:
         async with open_engine(tools=[], settings=whole) as engine:
             with pytest.raises(ConfigurationError) as raised:
