@@ -33,7 +33,7 @@ from .._model.errors import AgentError, ClosedError, DeclarationError
 from .._model.events import ExecutionEvent
 from .._model.execution_result import ExecutionResult
 from .._model.host_objects import check_confirm, check_context
-from .._model.protocols import Authenticator, Confirm, IdempotencyStore, Policy, Sink
+from .._model.protocols import Authenticator, Confirm, IdempotencyStore, Policy, PreparableStore, RecordingStore, Sink
 from .._model.request import ExecutionRequest
 from .._model.run import RunContext
 from .._model.spec import Catalog
@@ -345,12 +345,11 @@ async def open_engine(
     nursery_guards.install()
     threads = Threads()
     long_checks = LongChecks()
-    kept: Sink | None = getattr(store, "sink", None)
+    kept = store.sink if isinstance(store, RecordingStore) else None
     all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))
-    prepare: Callable[[], Awaitable[object]] | None = getattr(store, "prepare", None)
     try:
-        if prepare is not None:
-            await prepare()
+        if isinstance(store, PreparableStore):
+            await store.prepare()
         async with trio.open_nursery() as background:
             with Watchdog() as watchdog:
                 pipeline = make_pipeline(

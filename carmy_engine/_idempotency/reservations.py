@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from .._model.error_boundary import Fault, await_foreign, call_foreign, log_trac
 from .._model.errors import AgentError
 from .._model.fingerprint import fingerprint
 from .._model.ids import check_request_id
-from .._model.protocols import IdempotencyStore, StoreError, StoreFull
+from .._model.protocols import IdempotencyStore, ListableStore, StoreError, StoreFull
 from .._model.rate_limited_log import RateLimitedLogger
 from .._model.record import ExecutionRecord
 from .._model.request import ExecutionRequest
@@ -74,6 +74,7 @@ class Reservations:
         self._sinks = sinks
         self._joins = joins
         # A store of this package raises what the protocol names; the boundary costs as much as the store in memory.
+        self._given = store
         self._store = store if type(store).__module__.startswith("carmy_engine.") else _GuardedStore(store)
         self._log = RateLimitedLogger(log)  # a store that fails does so for every call
         # Of its very class: a subclass that adds a wait must not inherit the promise.
@@ -142,15 +143,15 @@ class Reservations:
         Raises:
             AgentError: ``STORE_ERROR``.
         """
-        entries = getattr(self._store, "entries", None)
-        if entries is None:
+        store = self._given
+        if not isinstance(store, ListableStore):
             return []
         failure: BaseException | None = None
         try:
             with trio.move_on_after(STORE_SECONDS):
                 found: list[Reservation] = []
                 for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
-                    found += await entries(state=state, limit=MAX_LISTED)
+                    found += await await_foreign(call_foreign(store.entries, state=state, limit=MAX_LISTED))
                 return found
         except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
             failure = _origin(error)
@@ -285,16 +286,6 @@ class _GuardedStore:
 
     async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
         return await await_foreign(call_foreign(self._store.interrupt, identity, execution_id, cause, finished_at))
-
-    @property
-    def entries(self) -> Callable[..., Awaitable[list[Reservation]]] | None:
-        """The optional method of that name."""
-        entries: Callable[..., Awaitable[list[Reservation]]] | None = getattr(self._store, "entries", None)
-        return None if entries is None else partial(_list_entries, entries)
-
-
-async def _list_entries(entries: Callable[..., Awaitable[list[Reservation]]], **which: Any) -> list[Reservation]:
-    return await await_foreign(call_foreign(entries, **which))
 
 
 def _plain(data: bytes) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import trio
@@ -18,20 +19,27 @@ from .execution_result import ExecutionResult
 from .record import ExecutionRecord
 from .request import ExecutionRequest
 from .reservation import Identity, Reservation, ReservationState
-from .result import Outcome
+from .result import ExecutionStatus, Outcome
 from .spec import Catalog, ToolSpec
 
 __all__ = [
+    "AuditStore",
     "Authenticator",
+    "CheckableStore",
     "Confirm",
     "Credentials",
     "Executor",
+    "FileStore",
     "IdempotencyStore",
     "Identity",
+    "ListableStore",
     "Outcome",
     "Policy",
+    "PreparableStore",
+    "RecordingStore",
     "Reservation",
     "ReservationState",
+    "SearchableStore",
     "Sink",
     "StoreError",
     "StoreFull",
@@ -176,28 +184,20 @@ class StoreError(Exception):
 
 
 class IdempotencyStore(Protocol):
-    """Remembers what became of every ``request_id``.
+    """Stores the state and the outcome of every ``request_id``.
 
-    The published contract suite is `carmy_engine.testing.check_store`. Any exception of a method other than
-    `StoreFull` becomes ``STORE_ERROR``. Every method is atomic under cancellation: it happened or it did not.
+    The conformance suite is `carmy_engine.testing.check_store`. Any exception of a method other than `StoreFull` becomes
+    ``STORE_ERROR``. Every method is atomic under cancellation: it happens completely or not at all.
 
-    A class whose methods never wait may set ``never_waits = True`` (a subclass has to say so again): recording the end of
-    an execution is then spared the shield that protects it from the caller's cancel.
+    Optional capabilities are protocols of their own: `PreparableStore`, `CheckableStore`, `ListableStore`, `SearchableStore`,
+    `RecordingStore`, `AuditStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
+    subclass must repeat:
 
-    A class whose `reserve` has inserted nothing, or takes it back by itself, whenever it is cancelled may set
-    ``takes_back = True`` (likewise): a caller whose deadline has passed then need not wait until that is done.
+    - ``never_waits = True``: no method waits. The engine then records the end of an execution without a shield against cancellation.
+    - ``takes_back = True``: a cancelled `reserve` leaves no entry behind. A caller whose deadline has passed then does not wait for
+      its withdrawal.
 
-    A store that is full may drop completed entries whose `Reservation.repeatable` is true, and no others.
-
-    A store that keeps audit records as well may have them in an attribute ``sink`` (a `Sink`), which the engine then uses.
-
-    A store that can tell what is running or in doubt in it may have an
-    ``async def entries(self, *, state: ReservationState | None, limit: int) -> list[Reservation]``, newest first: those
-    who look after an engine are then shown it.
-
-    A store that has something to do before the first call may have an ``async def prepare(self)``; what that raises keeps
-    the engine from starting. It may also have an ``async def check(self)`` that changes nothing and raises a
-    `ConfigurationError` where it cannot be used: the commands ``check`` and ``serve`` report that with all other problems.
+    A full store may drop completed entries whose `Reservation.repeatable` is true, and no others.
     """
 
     async def reserve(self, reservation: Reservation) -> Reservation | None:
@@ -229,4 +229,99 @@ class IdempotencyStore(Protocol):
 
     async def aclose(self) -> None:
         """Release what the store holds. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class PreparableStore(IdempotencyStore, Protocol):
+    """A store with work to do before the first call."""
+
+    async def prepare(self) -> None:
+        """Open the store. The engine calls it when it opens; an exception keeps the engine from starting."""
+        ...
+
+
+@runtime_checkable
+class CheckableStore(IdempotencyStore, Protocol):
+    """A store that the commands ``check`` and ``serve`` can check."""
+
+    async def check(self) -> None:
+        """Check that the store can be used; change nothing.
+
+        Raises:
+            ConfigurationError: It cannot.
+        """
+        ...
+
+
+@runtime_checkable
+class ListableStore(IdempotencyStore, Protocol):
+    """A store that lists its entries, for ``engine.executions()``."""
+
+    async def entries(
+        self, *, state: ReservationState | None = None, tool: str | None = None, limit: int = 100
+    ) -> list[Reservation]:
+        """The entries that began last, newest first.
+
+        Args:
+            state: Only entries in this state; None for running and interrupted ones.
+            tool: Only entries of this tool.
+            limit: The most entries to return.
+        """
+        ...
+
+
+@runtime_checkable
+class SearchableStore(ListableStore, Protocol):
+    """A store that finds the entry of one execution, for ``carmy executions``."""
+
+    async def find_execution(self, execution_id: str) -> Reservation | None:
+        """The entry that an execution holds, or None."""
+        ...
+
+
+@runtime_checkable
+class RecordingStore(IdempotencyStore, Protocol):
+    """A store that keeps audit records as well. An engine with this store adds `sink` to its sinks."""
+
+    @property
+    def sink(self) -> Sink | None:
+        """The receiver of the records."""
+        ...
+
+
+@runtime_checkable
+class AuditStore(RecordingStore, Protocol):
+    """A store that returns its audit records, for ``carmy audit``."""
+
+    async def records(
+        self,
+        *,
+        tool: str | None = None,
+        status: ExecutionStatus | None = None,
+        principal: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int = 100,
+    ) -> list[ExecutionRecord]:
+        """The audit records of the executions that ended last, newest first.
+
+        Args:
+            tool: Only records of this tool.
+            status: Only records with this status.
+            principal: Only records of this principal.
+            since: Only calls that arrived at this time or later, in Unix seconds.
+            until: Only calls that arrived before this time.
+            limit: The most records to return.
+        """
+        ...
+
+
+@runtime_checkable
+class FileStore(IdempotencyStore, Protocol):
+    """A store in a file. Commands that read it refuse a path without a file, instead of creating an empty store."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -12,6 +12,7 @@ from .._model.cause import Cause
 from .._model.codec import check_json
 from .._model.error import ErrorCategory
 from .._model.errors import AgentError
+from .._model.protocols import RecordingStore, SearchableStore
 from .._model.record import ExecutionRecord
 from .._model.reservation import Reservation, ReservationState
 from .._model.result import ExecutionStatus, Outcome
@@ -53,7 +54,7 @@ class Executions:
         """List executions that run or are in doubt, newest first."""
         limit = checked_limit(limit)
         with claimed_stdout() as out:
-            opened = self._store_commands.store(target, store, "find_execution", "has no entries")
+            opened = self._store_commands.searchable_store(target, store)
             entries: list[Reservation] = with_store(
                 opened, lambda store: store.entries(state=state, tool=tool, limit=limit)
             )
@@ -68,9 +69,9 @@ class Executions:
         """Print what the store knows of one execution, as JSON."""
         target, execution_id = self._words(words, "show")
         with claimed_stdout() as out:
-            opened = self._store_commands.store(target, store, "find_execution", "has no entries")
+            opened = self._store_commands.searchable_store(target, store)
 
-            async def show(store: Any) -> Reservation:
+            async def show(store: SearchableStore) -> Reservation:
                 return await _find(store, execution_id)
 
             out(_as_json(with_store(opened, show), output=True) + b"\n")
@@ -91,9 +92,9 @@ class Executions:
             raise UsageError("settle needs one of --completed JSON, --failed MESSAGE and --released")
         outcome = _outcome(execution_id, completed, failed, code)
         with claimed_stdout() as out:
-            opened = self._store_commands.store(target, store, "find_execution", "has no entries")
+            opened = self._store_commands.searchable_store(target, store)
 
-            async def settle(store: Any) -> ExecutionRecord:
+            async def settle(store: SearchableStore) -> ExecutionRecord:
                 return await _settle(store, await _find(store, execution_id), outcome)
 
             record = with_store(opened, settle)
@@ -110,14 +111,14 @@ class Executions:
         return target, given[0]
 
 
-async def _find(store: Any, execution_id: str) -> Reservation:
-    found: Reservation | None = await store.find_execution(execution_id)
+async def _find(store: SearchableStore, execution_id: str) -> Reservation:
+    found = await store.find_execution(execution_id)
     if found is None:
         raise Failure(f"the store has no execution {execution_id}; executions list shows those in doubt")
     return found
 
 
-async def _settle(store: Any, entry: Reservation, outcome: Outcome | None) -> ExecutionRecord:
+async def _settle(store: SearchableStore, entry: Reservation, outcome: Outcome | None) -> ExecutionRecord:
     """Write down what has become of it, and that somebody has said so.
 
     Raises:
@@ -155,7 +156,8 @@ async def _settle(store: Any, entry: Reservation, outcome: Outcome | None) -> Ex
         replayed=False,
         settled="operator",
     )
-    store.sink.record(record)
+    if isinstance(store, RecordingStore) and store.sink is not None:
+        store.sink.record(record)
     return record
 
 

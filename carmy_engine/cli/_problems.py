@@ -8,6 +8,7 @@ from .._app.transport import Transport
 from .._config.settings import Settings
 from .._execution.grace import grace
 from .._model.errors import ConfigurationError
+from .._model.protocols import CheckableStore
 from ..stores.memory import MemoryStore
 
 
@@ -26,16 +27,15 @@ async def outside_problems(app: App, transport: Transport[...] | None, settings:
 
 
 async def _store_problems(app: App, settings: Settings) -> list[ConfigurationError]:
-    """Why the store cannot be used. It may have ``async def check()``, which raises a `ConfigurationError`."""
+    """The reason why the store cannot be used, if it is a `CheckableStore`."""
     given = app.given_store
     try:
         store = find_store(settings.store)() if given is None else given
     except ConfigurationError:
         return []  # `App.check` and `App.open` report it
-    check = getattr(store, "check", None)
     try:
-        if check is not None:
-            await check()
+        if isinstance(store, CheckableStore):
+            await store.check()
     except ConfigurationError as problem:
         return [problem]
     finally:

@@ -6,7 +6,6 @@ import datetime as dt
 import re
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -19,12 +18,14 @@ from .._config.settings import Settings
 from .._config.sources import read_deployment
 from .._execution.grace import grace
 from .._model.errors import CarmyError, ConfigurationError
+from .._model.protocols import AuditStore, FileStore, IdempotencyStore, SearchableStore
 from .._model.result import ExecutionStatus
 from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout
 from ._table import moment, table
 from ._target import load_target
 
+S = TypeVar("S", bound=IdempotencyStore)
 T = TypeVar("T")
 
 Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app, whose store it is.")]
@@ -72,7 +73,7 @@ class StoreCommands:
         json: AsJson = False,
     ) -> int:
         """Print the audit records that the store keeps, newest first."""
-        query = {
+        query: dict[str, Any] = {
             "tool": tool,
             "status": status,
             "principal": principal,
@@ -81,7 +82,7 @@ class StoreCommands:
             "limit": checked_limit(limit),
         }
         with claimed_stdout() as out:
-            opened = self.store(target, store, "records", "keeps no audit records")
+            opened = self.audit_store(target, store)
             records = with_store(opened, lambda store: store.records(**query))
             if json:
                 for record in records:
@@ -90,25 +91,27 @@ class StoreCommands:
                 out(table(_AUDIT, [_audit_row(record) for record in records]))
         return SUCCESS
 
-    def store(self, target: str | None, url: str | None, method: str, lacks: str) -> Any:
-        """The store to look into.
+    def searchable_store(self, target: str | None, url: str | None) -> SearchableStore:
+        """The store of a command line, for commands about executions.
 
         Args:
             target: As on the command line.
             url: The option ``--store``.
-            method: What the store has to have.
-            lacks: What a store without it lacks, in words.
 
         Raises:
-            Failure: It is one that cannot be looked into, or there is no such file.
-            UsageError: The URL is not one.
+            Failure: The store does not support the command, or its file does not exist.
+            UsageError: The URL is not valid.
         """
         store, name = self._named_store(target, url)
-        if not callable(getattr(store, method, None)):
-            raise Failure(f"the store {name} {lacks} that could be read from here; sqlite:PATH does")
-        path = getattr(store, "path", None)
-        if isinstance(path, Path) and not path.exists():  # it would be made, and be empty
-            raise Failure(f"there is no file {path}")
+        if not isinstance(store, SearchableStore):
+            raise _unsupported(name, "has no entries")
+        return store
+
+    def audit_store(self, target: str | None, url: str | None) -> AuditStore:
+        """The same, for commands about audit records."""
+        store, name = self._named_store(target, url)
+        if not isinstance(store, AuditStore):
+            raise _unsupported(name, "keeps no audit records")
         return store
 
     def _named_store(self, target: str | None, url: str | None) -> tuple[Any, str]:
@@ -118,17 +121,28 @@ class StoreCommands:
             else:
                 app = load_target(self._app, target)
                 if (given := app.given_store) is not None:
-                    return given, type(given).__name__
+                    return _existing(given), type(given).__name__
                 settings = app.settings.store
         else:
             try:
                 settings = msgspec.structs.replace(read_deployment().over(Settings()).store, url=url)
             except ConfigurationError as error:
                 raise UsageError(f"--store: {error}") from None
-        return plugins.find_store(settings)(), settings.url
+        return _existing(plugins.find_store(settings)()), settings.url
 
 
-def with_store(store: Any, use: Callable[[Any], Awaitable[T]]) -> T:
+def _existing(store: IdempotencyStore) -> IdempotencyStore:
+    """The store, unless its file does not exist: opening it would create an empty one."""
+    if isinstance(store, FileStore) and not store.path.exists():
+        raise Failure(f"there is no file {store.path}")
+    return store
+
+
+def _unsupported(name: str, lacks: str) -> Failure:
+    return Failure(f"the store {name} {lacks} that could be read from here; sqlite:PATH does")
+
+
+def with_store(store: S, use: Callable[[S], Awaitable[T]]) -> T:
     """Open the store, use it, and close it.
 
     Raises:

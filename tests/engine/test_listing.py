@@ -131,10 +131,10 @@ async def test_it_is_bounded() -> None:
         assert listed[MAX_LISTED].execution_id == f"exec_{MAX_LISTED + 4}"
 
 
-async def test_a_store_that_cannot_tell(
+async def test_a_store_that_fails_to_list(
     caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """A store without the method is left out; one that fails or takes too long is ``STORE_ERROR``."""
+    """A store that fails to list its entries, or takes too long, is ``STORE_ERROR``."""
     caplog.set_level("CRITICAL", "carmy")
     store = MemoryStore()
     async with bench(store=store) as b:
@@ -155,5 +155,14 @@ async def test_a_store_that_cannot_tell(
         with pytest.raises(AgentError):
             await b.engine.executions()
         assert trio.current_time() - began == pytest.approx(STORE_SECONDS)
-        store.entries = None  # type: ignore[assignment,method-assign]
+
+
+async def test_a_store_without_a_list() -> None:
+    """A store that lists no entries does not keep executions in this process from being listed."""
+
+    class Unlisted(MemoryStore):
+        entries = None  # type: ignore[assignment]
+
+    async with bench(store=Unlisted()) as b:
+        await b.call("echo", {"text": ""})
         assert len(await b.engine.executions()) == 1
