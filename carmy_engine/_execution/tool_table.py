@@ -158,17 +158,7 @@ _MOST_CATALOGS = 64
 
 def _render(specs: Iterable[ToolSpec]) -> Catalog:
     tools = tuple(
-        PublicSpec(
-            name=spec.name,
-            description=spec.description,
-            input_schema=spec.input_schema,
-            output_schema=spec.output_schema,
-            effect=spec.effect,
-            idempotent=spec.idempotent,
-            parallel_safe=spec.parallel_safe,
-            confirmation=spec.confirmation,
-        )
-        for spec in specs
+        PublicSpec(**{field: getattr(spec, field) for field in PublicSpec.__struct_fields__}) for spec in specs
     )
     document = msgspec.json.encode({"tools": tools})
     return Catalog(tools=tools, document=document, version=hashlib.sha256(document).hexdigest())

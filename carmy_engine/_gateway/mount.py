@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
+import msgspec
 import trio
 
 from .._model import codec, protocols
@@ -91,17 +92,8 @@ class Mount:
         """
         name = self.prefix + found.name
         _check_name(name, self.place)
-        spec = ToolSpec(
-            name=name,
-            description=found.description,
-            input_schema=found.input_schema,
-            output_schema=found.output_schema,
-            effect=found.effect,
-            idempotent=found.idempotent,
-            parallel_safe=found.parallel_safe,
-            confirmation=found.confirmation,
-            max_waiting=self.max_waiting,
-        )
+        properties: dict[str, Any] = {**msgspec.structs.asdict(found), "name": name}
+        spec = ToolSpec(**properties, max_waiting=self.max_waiting)
         return CompiledTool(
             spec=spec,
             function=RemoteTool(executor, found.name, spec),

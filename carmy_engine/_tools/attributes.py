@@ -1,4 +1,8 @@
-"""What ``@tool(...)`` takes: its attributes, and what each of them may be."""
+"""The attributes of ``@tool(...)``, and the check of their values.
+
+A new attribute that callers can see is a field of `ToolSpec` and of `ToolAttributes`; the declaration, the spec and the registry
+derive from these. `docs/tools.md` lists it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,12 @@ from typing import Any, Literal, Required, TypedDict
 from .._model.effect import Confirmation, Effect
 from .._model.host_objects import described
 from .._model.settlement import MethodReconcile, Reconcile
+from .._model.spec import ToolSpec
 from .signature import is_method, refuse
 
 
 class ToolAttributes(TypedDict, total=False):
-    """What ``@tool(...)`` takes.
+    """The keyword arguments of ``@tool(...)``.
 
     Attributes:
         effect: What the tool does to the world. Required.
@@ -27,7 +32,7 @@ class ToolAttributes(TypedDict, total=False):
         timeout: Seconds. Default: the engine's.
         max_waiting: Calls that may wait for a turn.
         max_output_bytes: Limit of the rendered output.
-        register: `carmy_engine.app` adds the tool by itself.
+        register: `carmy_engine.app` adds the tool without being given it.
         reconcile: ``async def reconcile(ctx, arguments)``, asked when a retry meets an interrupted attempt of a tool that may not
             simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`. For a method also a method of the same class.
     """
@@ -43,6 +48,13 @@ class ToolAttributes(TypedDict, total=False):
     max_output_bytes: int
     register: bool
     reconcile: Reconcile | MethodReconcile | None
+
+
+SPEC_ATTRIBUTES = frozenset(ToolAttributes.__annotations__) & frozenset(ToolSpec.__struct_fields__) - {
+    "name",
+    "description",
+}
+"""The attributes that a tool made by hand has as well, without those that a function has a default for."""
 
 
 def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,17 +83,22 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
     reconcile = given.get("reconcile")
     if reconcile is not None:
         _check_reconcile(function, reconcile)
+    wrong = wrong_limit(given)
+    if wrong is not None:
+        raise refuse(function, wrong, "Write one, or leave it out.")
+    return checked
+
+
+def wrong_limit(given: Mapping[str, Any]) -> str | None:
+    """The first limit that is out of range, with the range; None if all are in range."""
     timeout = given.get("timeout")
     if timeout is not None and not (_is_number(timeout) and math.isfinite(timeout) and timeout > 0):
-        instead = "Write a positive number of seconds, or leave it out for the engine's."
-        raise refuse(function, f"timeout={timeout!r} is not a number of seconds", instead)
+        return f"timeout={timeout!r} is not a positive number of seconds"
     for name, least in (("max_waiting", 0), ("max_output_bytes", 1)):
         value = given.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise refuse(
-                function, f"{name}={value!r} is not a whole number from {least}", "Write one, or leave it out."
-            )
-    return checked
+            return f"{name}={value!r} is not a whole number from {least}"
+    return None
 
 
 def _check_reconcile(function: Callable[..., Any], reconcile: Any) -> None:

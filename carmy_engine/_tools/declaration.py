@@ -11,15 +11,15 @@ from typing import Any, NoReturn, TypeVar, Unpack, cast
 
 from .._model import protocols
 from .._model.compiled_tool import CompiledTool
-from .._model.effect import Confirmation, Effect
+from .._model.effect import Effect
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import is_async
 from .._model.settlement import Reconcile
-from .._model.spec import DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MAX_WAITING, ToolSpec
+from .._model.spec import ToolSpec
 from .._schema.annotations import INJECTED, Arg, State, UnresolvedType, UnusableType
 from .._schema.docstrings import description_of
 from .arguments import ArgumentsParser, arguments_parser
-from .attributes import ToolAttributes, checked_attributes, choices
+from .attributes import SPEC_ATTRIBUTES, ToolAttributes, checked_attributes, choices
 from .output import OutputRenderer, output_renderer
 from .signature import SignaturePlan, is_method, local_names, location_of, plan_of, refuse
 from .tool_objects import compile_object, spec_of_object
@@ -56,13 +56,7 @@ class ToolDeclaration:
         name: The tool's name.
         location: ``file:line`` of the function.
         description: What a model reads.
-        effect: What it does to the world.
-        idempotent: Repeating the call is harmless.
-        parallel_safe: False means that calls take turns.
-        confirmation: Whether ``confirm:<tool>`` is needed.
-        timeout: Seconds, None for the engine's.
-        max_waiting: Calls that may wait for a turn.
-        max_output_bytes: Limit of the rendered output.
+        properties: The attributes that are fields of its `ToolSpec`, as far as they were given.
         register: Part of `declared`.
         reconcile: Tells what became of an interrupted attempt. One from the body of a class waits for its object as well.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
@@ -75,13 +69,7 @@ class ToolDeclaration:
     name: str
     location: str
     description: str
-    effect: Effect
-    idempotent: bool = False
-    parallel_safe: bool = False
-    confirmation: Confirmation = Confirmation.NONE
-    timeout: float | None = None
-    max_waiting: int = DEFAULT_MAX_WAITING
-    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
+    properties: Mapping[str, Any]
     register: bool = True
     reconcile: Reconcile | None = None
     plan: SignaturePlan | None = None
@@ -149,17 +137,19 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
     except NameError:
         plan = None  # a class further down in the module; compile_tool asks again
     parts = None if plan is None else _parts_at_declaration(function, plan)
-    description, name = checked.pop("description", None), checked.pop("name", None)
+    description, name = checked.get("description"), checked.get("name")
     return ToolDeclaration(
         function=function,
         name=function.__name__ if name is None else name,
         location=location_of(function),
         description=description_of(function) if description is None else description,
+        properties={key: value for key, value in checked.items() if key in SPEC_ATTRIBUTES},
+        register=checked.get("register", True),
+        reconcile=checked.get("reconcile"),
         plan=plan,
         names=names if plan is None else None,
         parts=parts,
         is_method=method,
-        **checked,
     )
 
 
@@ -241,13 +231,14 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     plan = _resolved_plan(found)
     injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
     arguments, output = _parts(found, plan)
+    spec = _spec(found, arguments, output)
     return CompiledTool(
-        spec=_spec(found, arguments, output),
+        spec=spec,
         function=found.function,
         is_async=is_async(found.function),
         context_parameter=plan.context,
         parse=arguments.bind(injected),
-        render=output.limited(found.max_output_bytes),
+        render=output.limited(spec.max_output_bytes),
         parameters=tuple(argument.name for argument in plan.arguments),
         input=plan.input,
         promised=output.promised,
@@ -287,13 +278,7 @@ def _spec(declaration: ToolDeclaration, arguments: ArgumentsParser, output: Outp
         description=declaration.description,
         input_schema=arguments.schema,
         output_schema=output.schema,
-        effect=declaration.effect,
-        idempotent=declaration.idempotent,
-        parallel_safe=declaration.parallel_safe,
-        confirmation=declaration.confirmation,
-        timeout=declaration.timeout,
-        max_waiting=declaration.max_waiting,
-        max_output_bytes=declaration.max_output_bytes,
+        **declaration.properties,
     )
 
 

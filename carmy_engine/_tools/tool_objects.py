@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -41,6 +40,7 @@ from .._schema.plain_values import jsonable
 from .._schema.type_names import noun_of_type, one_of
 from .._schema.work import Work
 from .arguments import arguments_parser
+from .attributes import wrong_limit
 from .output import invalid_output, output_renderer, too_large
 from .signature import Argument, SignaturePlan, is_object_type
 
@@ -97,7 +97,7 @@ def spec_of_object(made: protocols.Tool) -> ToolSpec:
     except msgspec.ValidationError as problem:
         wrong = str(problem)
     else:
-        wrong = _wrong_limit(spec)
+        wrong = wrong_limit(msgspec.structs.asdict(spec))
         if wrong is None:
             _check_callables(made, name)
             return spec
@@ -176,17 +176,6 @@ def _plan(*, input: Any = None, argument: Any = None, returns: Any = None) -> Si
     )
     chosen = None if input is None else _INPUT
     return SignaturePlan(context=None, state={}, arguments=given, input=chosen, returns=returns)
-
-
-def _wrong_limit(spec: ToolSpec) -> str | None:
-    """The first limit that is out of range, with what it must be."""
-    if spec.timeout is not None and not 0 < spec.timeout < math.inf:
-        return f"timeout={spec.timeout!r} is not a positive number of seconds"
-    for name, least in (("max_waiting", 0), ("max_output_bytes", 1)):
-        value = getattr(spec, name)
-        if value < least:
-            return f"{name}={value!r} is not a whole number from {least}"
-    return None
 
 
 def _check_callables(made: protocols.Tool, name: str) -> None:

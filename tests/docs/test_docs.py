@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from carmy_engine import Effect, ToolSpec
+from carmy_engine._tools.attributes import ToolAttributes
 from carmy_engine.errors import CODES
 
 from .pages import PAGES, REPOSITORY, anchors_of, blocks_of, links_of, name_of
@@ -263,3 +265,16 @@ async def _serving(command: str, directory: Path) -> AsyncIterator[str]:
         with trio.CancelScope(shield=True):
             process.kill()
             await process.wait()
+
+
+def test_the_attributes_of_tools_are_listed_with_their_defaults() -> None:
+    """The table of the attributes of ``@tool`` lists all of them, and the defaults of numbers and flags are those of the spec."""
+    text = (REPOSITORY / "docs/tools.md").read_text().partition("## Attributes")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
+    listed = {cells[0].strip().strip("`"): cells[-1].strip() for cells in rows}
+    assert listed.keys() == ToolAttributes.__annotations__.keys()
+    spec = ToolSpec(name="x", description="", input_schema={}, output_schema={}, effect=Effect.NONE)
+    for name in ("idempotent", "parallel_safe", "max_waiting"):
+        assert listed[name].strip("`") == str(getattr(spec, name))
+    assert listed["confirmation"].strip("`") == spec.confirmation.value
+    assert listed["max_output_bytes"] == f"{spec.max_output_bytes >> 20} MiB"

@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from ..._tools.declaration import ToolDeclaration, declaration_of
+from ..._model.spec import ToolSpec
+from ..._tools.declaration import declaration_of, spec_of
 from .._probe import Probe
 from ..tools import SCRIPTED_TOOLS
 from .suite import suite
@@ -23,16 +24,16 @@ _FIELDS = [
 ]
 
 
-def _declarations() -> dict[str, ToolDeclaration]:
-    found = [declaration_of(function) for function in SCRIPTED_TOOLS]
-    return {entry.name: entry for entry in found if isinstance(entry, ToolDeclaration)}
+def _declared() -> dict[str, ToolSpec]:
+    found = [spec_of(declaration_of(function)) for function in SCRIPTED_TOOLS]
+    return {spec.name: spec for spec in found}
 
 
 @suite.check("E-801")
 async def complete(probe: Probe) -> None:
     """The catalog has every tool, sorted by name, with the properties that were declared."""
     catalog = await probe.executor.catalog()
-    declared = _declarations()
+    declared = _declared()
     assert [tool.name for tool in catalog.tools] == sorted(declared)
     for tool in catalog.tools:
         entry = declared[tool.name]
