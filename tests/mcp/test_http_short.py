@@ -14,7 +14,7 @@ from pydantic import Field
 
 import carmy_mcp.server.fast_path
 from carmy_engine import Cause, McpSettings, tool
-from carmy_mcp.server.fast_path import ShortRoad, is_short, modern_route
+from carmy_mcp.server.fast_path import FastPath, has_one_answer, modern_route
 from carmy_mcp.server.sessions import Sessions
 from tests.mcp.conftest import HELLO, request
 from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
@@ -53,13 +53,13 @@ def test_which_requests_are_short() -> None:
     def asks(name: str) -> bool:
         return name == "destroy"
 
-    assert is_short(_call("echo"), asks)
-    assert is_short(_call("echo", _meta={"carmy/request_id": "r"}), asks)
-    assert is_short(_call(7), asks)  # it will be refused
-    assert not is_short(_call("destroy"), asks)
-    assert not is_short(_call("echo", _meta={"progressToken": 0}), asks)
+    assert has_one_answer(_call("echo"), asks)
+    assert has_one_answer(_call("echo", _meta={"carmy/request_id": "r"}), asks)
+    assert has_one_answer(_call(7), asks)  # it will be refused
+    assert not has_one_answer(_call("destroy"), asks)
+    assert not has_one_answer(_call("echo", _meta={"progressToken": 0}), asks)
     for method, short in (("ping", True), ("tools/list", True), ("tasks/get", False), ("logging/setLevel", False)):
-        assert is_short(JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method=method), asks) is short
+        assert has_one_answer(JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method=method), asks) is short
 
 
 ENVELOPE: dict[str, Any] = {
@@ -107,11 +107,11 @@ async def test_what_clients_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -
     """It is understood once for all clients that say the same, and no more of it is kept than there is room for."""
     monkeypatch.setattr(carmy_mcp.server.fast_path, "MAX_KNOWN", 2)
     async with trio.open_nursery() as nursery:
-        road = ShortRoad(Server[Any]("test"), lambda _: None, nursery)
+        fast_path = FastPath(Server[Any]("test"), lambda _: None, nursery)
 
         def takes(*capabilities: str) -> Any:
             said = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {name: {} for name in capabilities}}
-            return road.takes_modern(_call("echo", _meta=said), HEADERS)
+            return fast_path.takes_modern(_call("echo", _meta=said), HEADERS)
 
         first = takes("elicitation")
         assert takes("elicitation") is first
@@ -231,7 +231,7 @@ async def test_a_tool_that_asks() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are soon long in coming."""
-    monkeypatch.setattr(carmy_mcp.server.fast_path, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr(carmy_mcp.server.fast_path, "SILENCE_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")

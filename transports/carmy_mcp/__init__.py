@@ -1,17 +1,11 @@
-"""The tools of an application for every client of the Model Context Protocol, and the tools of every server of it.
+"""The Model Context Protocol: a server for the tools of an application, and an executor in front of any MCP server.
 
-- `serve`: the transport, as the command ``carmy mcp`` runs it, over standard input and output.
-- `mount`: the same at the address ``/mcp`` of ``carmy serve``; `_serving` is ``carmy mcp --http``.
-- `open_mcp`: an executor in front of any MCP server.
+- `serve`: the transport of the command ``carmy mcp``, over standard input and output or HTTP.
+- `mount`: the same at the address ``/mcp`` of ``carmy serve``.
+- `open_mcp`: a client of any MCP server; an executor.
 
-Built on the official SDK's low-level server, which negotiates the version and knows the shapes of the messages. Inside:
-`_listing` and `_results` say what a catalog and a result look like there, `_exchange` is one request on its way,
-`_server` maps the SDK's handlers to an executor, `_confirm` asks the person behind a client, `_tasks` keeps what takes long,
-`_messages` reads and writes JSON-RPC, `_connection` drives one
-connection so that no accepted call loses its answer, and `_stdio` brings the descriptors. `_http` stands before the SDK's
-sessions over HTTP, `_sessions` bounds them, `_short` leads most requests past them, `_asgi` has pieces for both, and `_mount` is what imports none of that before it is needed. `_client` is the
-other end, on the SDK's client: `_client_tools`, `_client_calls` and `_client_results` say what a listing, a call and an answer
-mean here, `_client_link` what `_client_stdio` and `_client_http` have in common.
+Folders: `protocol` has JSON-RPC messages, catalogs and results, `server` the front ends over the SDK's low-level server, and
+`client` the executor over the SDK's client.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ __all__ = ["mount", "open_mcp", "serve"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs the SDK when it is first asked for: that takes half a second."""
+    """Import the SDK on first use: it takes half a second."""
     try:
         if name == "serve":
             if importlib.util.find_spec("mcp") is None:

@@ -1,4 +1,4 @@
-"""One call to an MCP server: what goes over, and the events that are made of what comes back."""
+"""One call to an MCP server: its parameters, and the events made from its progress and answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .results import Answered
 
 
 def call_params(request: ExecutionRequest) -> types.CallToolRequestParams:
-    """What is sent of a request. Servers of other makers ignore what is ours in ``_meta``.
+    """Return the parameters of a call. Other servers ignore the ``carmy/`` members of ``_meta``.
 
     Raises:
         AgentError: It cannot be sent.
@@ -49,12 +49,12 @@ def call_params(request: ExecutionRequest) -> types.CallToolRequestParams:
 
 
 class Narrator:
-    """Tells the events of one call, of what the protocol tells: reports, and the answer.
+    """Makes the events of one call from progress notifications and the answer.
 
     Args:
-        events: Where to.
+        events: The channel to fill.
         tool: The tool's name.
-        execution_id: Of the events. The answer may have another one, which its server has given.
+        execution_id: The id in the events. The answer may carry the server's own id.
     """
 
     def __init__(self, events: EventChannel, tool: str, execution_id: str) -> None:

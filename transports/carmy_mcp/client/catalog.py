@@ -1,4 +1,4 @@
-"""The tools of any MCP server, as a catalog: what its hints promise, and what is assumed where it gives none."""
+"""The catalog of an MCP server: tools described by its hints, with defaults where it gives none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..protocol.listing import WRAPPED
 
 
 class Override(TypedDict, total=False):
-    """What the host knows better about one tool than its server says."""
+    """Attributes of one tool that the host sets against its server's hints."""
 
     effect: Effect | str
     idempotent: bool
@@ -30,7 +30,7 @@ class FarTool(msgspec.Struct, frozen=True, kw_only=True):
         spec: Its entry in the catalog.
         structured: The server has promised structured content.
         wrapped: Its output is the one member of that.
-        ours: Its server is one of this package: it minds the limit and the identity of a call, and says what became of it.
+        ours: The server is one of this package: it applies the limit and the request_id of a call, and reports its outcome.
     """
 
     spec: PublicSpec
@@ -71,8 +71,8 @@ def far_tool(tool: types.Tool, override: Mapping[str, Any], *, trusted: bool) ->
 
     Args:
         tool: As it is listed.
-        override: What the host knows better; see `check_overrides`.
-        trusted: What a server of this package says in ``_meta`` counts for more than the hints.
+        override: Attributes that the host sets; see `check_overrides`.
+        trusted: The ``_meta`` of a server of this package overrides the hints.
     """
     meta = tool.meta or {}
     hints = tool.annotations or types.ToolAnnotations()
@@ -116,7 +116,7 @@ def _effect_of(hints: types.ToolAnnotations) -> Effect:
 
 
 def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server of this package says of a tool; nothing of what is not well-formed."""
+    """The well-formed attributes in the ``_meta`` of a tool of this package."""
     told: dict[str, Any] = {}
     if meta.get("carmy/effect") in list(Effect):
         told["effect"] = Effect(meta["carmy/effect"])

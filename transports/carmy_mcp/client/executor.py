@@ -1,4 +1,4 @@
-"""An executor in front of any MCP server."""
+"""The client of an MCP server: an executor."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MAX_PAGES = 1000
 """Of one listing. A server that always has another one would never be done."""
 
 MARGIN_SECONDS = 10.0
-"""Beyond the limit of a call to a server that minds it, until its silence counts as a loss: it lets tools clean up."""
+"""Grace beyond a call's limit before the silence of a server that applies limits counts as a loss: tools clean up meanwhile."""
 
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -87,7 +87,7 @@ async def open_mcp(
         cwd: For a command: its working directory.
         tools: By the name of a tool, what you know better than its server: ``effect``, ``idempotent``, ``parallel_safe``,
             ``confirmation``.
-        trusted: The server is one of this package, and what it says of its tools in ``_meta`` counts for more than hints.
+        trusted: The server is one of this package; its ``_meta`` overrides the hints.
         ready_seconds: Until its tools are known.
 
     Raises:
@@ -192,8 +192,8 @@ class McpClient:
     async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
 
-        They are made here, of what the protocol tells: reports, and the answer. So ``tool.started`` comes with the first of
-        those: before it, nobody can tell whether the call has even been sent.
+        The events are made here, from progress notifications and the answer. ``tool.started`` comes with the first of
+        them: until then it is unknown whether the call has been sent.
 
         Raises:
             ClosedError: As `execute`; from the channel.
@@ -250,7 +250,7 @@ class McpClient:
         raise ClosedError(f"{self._what} lists its tools on more than {MAX_PAGES} pages")
 
     async def _watch(self) -> None:
-        """Hear of changed tools where the server tells only those who ask, as it does since 2026-07-28."""
+        """Subscribe to changes of the tool list, as servers require since 2026-07-28."""
         session = self._open()
         offers = session.server_capabilities
         if session.protocol_version not in MODERN_PROTOCOL_VERSIONS or offers is None:
@@ -323,7 +323,7 @@ class McpClient:
             self._link.listeners.pop(meta.get("progressToken", ""), None)
         duration_ms = (trio.current_time() - started) * 1000
         result = ExecutionResult(execution_id=execution_id, error=error, duration_ms=duration_ms)
-        # Whether a server of another maker has run it before it failed, nobody can tell.
+        # Another maker's server does not report whether the tool ran before the failure.
         return Answered(result, ran=tool is not None and not minds)
 
     def _error(self, problem: MCPError, call: Call, tool: str, request_id: str | None) -> ErrorInfo:

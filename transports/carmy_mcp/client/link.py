@@ -1,4 +1,4 @@
-"""What the two ways to a server have in common: streams for the SDK, and reports of tools in the order of their arrival."""
+"""The link to a server, shared by stdio and HTTP: streams for the SDK, and progress notifications in the order of arrival."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Call:
 
 
 CALL: ContextVar[Call | None] = ContextVar("carmy_mcp_call", default=None)
-"""The call that this task sends: the SDK hands over its message in the same task, and tells nobody its id."""
+"""The call that this task sends: the SDK passes its message in the same task, and keeps its id to itself."""
 
 
 class Link(Protocol):
@@ -45,7 +45,7 @@ class Link(Protocol):
 
     Attributes:
         streams: For the SDK, which closes neither of them: the link outlives its session.
-        listeners: Who hears the reports of a call, by its progress token.
+        listeners: The receivers of progress notifications, by progress token.
     """
 
     streams: tuple[Incoming, Sent]
@@ -63,14 +63,14 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 class Incoming:
     """The SDK's view of what comes in.
 
-    The SDK would hear notices in tasks of their own, in whatever order, and the last one perhaps after the answer.
+    The SDK handles each notification in a new task, so that their order is lost, and the last one may come after the answer.
 
     Args:
         receive: The next message. Raises `anyio.EndOfStream` at the end.
         listeners: See `Link`.
 
     Attributes:
-        has_news: The server has said that its tools have changed.
+        has_news: The server has sent a notification that its tools changed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What an MCP server answers, as the outcome of an execution."""
+"""The outcome of an execution in the answer of an MCP server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
     Attributes:
         result: As the caller gets it.
-        ran: The tool has begun to run, as far as its server says.
+        ran: The tool has begun to run, according to its server.
     """
 
     result: ExecutionResult
@@ -146,7 +146,7 @@ def _render(value: Any) -> bytes:
 
 
 def unreadable() -> AgentError:
-    """For an answer that is none: the tool has run, and nobody can say more."""
+    """The error for an unreadable answer: the tool has run, with an unknown outcome."""
     return _unfit("", "cannot be read")
 
 

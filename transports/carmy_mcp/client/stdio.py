@@ -63,7 +63,7 @@ class StdioLink:
         self._channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES)
         self._out = SendQueue(log=log)
         self._calls: WeakValueDictionary[str | int, Call] = WeakValueDictionary()
-        """Kept by those who wait for the answers; a call that was left never gets one."""
+        """Weak: the waiting task holds its call, and a call that was left needs no entry."""
         self._lost: str | None = None
 
     def failure(self, error: MCPError, call: Call) -> tuple[Failure, str] | None:
@@ -134,7 +134,7 @@ class StdioLink:
         return message
 
     def _unreadable(self, line: bytes) -> JSONRPCError | None:
-        """What stands for an answer that is no JSON, such as one with NaN: whoever waits for it must not wait for ever."""
+        """An error in place of an answer that is no JSON, such as one with NaN, so that its caller does not wait for ever."""
         try:
             found: Any = json.loads(line)
         except (ValueError, RecursionError):

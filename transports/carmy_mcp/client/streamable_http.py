@@ -1,7 +1,7 @@
-"""To a server by its address: Streamable HTTP, as the SDK speaks it, over connections that it cannot stumble over.
+"""The link over Streamable HTTP: the SDK's transport over connections that never fail.
 
-A failed connection would end the SDK's transport, and with it every other call. So here each request gets an answer: where
-the server gave none, one that says so, under a mark that no server can know.
+A failed connection would end the SDK's transport, and with it every other call. Each request therefore gets a response: if the
+server sent none, one that carries the failure, under a random mark that no server can forge.
 """
 
 from __future__ import annotations
@@ -140,14 +140,14 @@ class Connections(httpx2.AsyncBaseTransport):
         return await self._get.receive()
 
     def failure(self, data: object) -> tuple[Failure, str] | None:
-        """What the data of an error says, if the error was made here."""
+        """The failure in the data of an error that was made here; None for a server's error."""
         if not isinstance(data, dict) or cast("dict[str, Any]", data).get("mark") != self._mark:
             return None
         told = cast("dict[str, Any]", data)
         return told["failure"], f"{self.what}: {told['why']}"
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; give its answer, or one that says why there is none."""
+        """Send a request; return its response, or one that carries the failure."""
         try:
             if request.method != "DELETE" and (request.method != "POST" or _is_call(request.content)):
                 return await self._answer(request)

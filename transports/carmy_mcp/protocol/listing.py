@@ -1,4 +1,4 @@
-"""What a catalog looks like to clients of MCP."""
+"""The result of ``tools/list`` for a catalog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 from carmy_engine import Catalog, Effect, PublicSpec
 
 PAGE_TOOLS = 200
-"""Tools of one page. Hardly anybody has more, and their schemas would fill a model's context before they filled this."""
+"""Tools of one page. The schemas of more would fill a model's context first."""
 
 WRAPPED = "result"
 """The one member of the object that stands for an output which is not an object itself."""

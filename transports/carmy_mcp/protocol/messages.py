@@ -1,4 +1,4 @@
-"""JSON-RPC messages: bytes to what the SDK takes, and back."""
+"""The codec of JSON-RPC messages, to and from the SDK's types."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
 
 
 def _check_once(data: bytes, seen: bytes, *names: bytes, inner: bytes = b"") -> None:
-    """Refuse a member that is there twice: somebody between us and the client may have looked at the other one.
+    """Refuse duplicate members: a proxy may have checked the other one.
 
     Args:
         data: A JSON object.

@@ -1,4 +1,4 @@
-"""One request on its way: what its transport knows beyond what the SDK hands on."""
+"""The state of one request that the SDK does not carry."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EXECUTION_META = "carmy/execution_meta"
 _NEVER = trio.Event()
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
-"""What the SDK knows of a request."""
+"""The SDK's context of a request."""
 
 Owner: TypeAlias = tuple[str | None, str | None]
 """Principal and session of a caller: whose a thing is that outlives its request."""
 
 
 def owner_of(context: AgentContext) -> Owner:
-    """Who calls."""
+    """Return the owner of what a caller leaves behind."""
     return context.principal, context.session
 
 
@@ -45,10 +45,10 @@ class Exchange:
 
     Attributes:
         arguments: Of a call, as they were sent; None when there were none.
-        deaf: Set when the client says nothing any more, so that it cannot be asked.
+        input_closed: Set at the client's end of input: no answer to a question can arrive.
         scope: Round its execution, for `stop` and `take_back`: mostly a caller that cancels its request makes the SDK cancel its
             handler.
-        executor: Its own, so that its execution can be told from others; None as long as it has none.
+        executor: An executor for this request alone, so that its execution can be found; None before it is bound.
         message: What the tool reported last, if anybody may come to ask.
         outlives: Its execution goes on when it has been answered: it is a task by then.
         left: What it means when the task that handles it is cancelled.
@@ -61,8 +61,8 @@ class Exchange:
 
     __slots__ = (
         "arguments",
-        "deaf",
         "executor",
+        "input_closed",
         "is_unanswered",
         "left",
         "message",
@@ -76,7 +76,7 @@ class Exchange:
 
     def __init__(self, arguments: msgspec.Raw | None = None) -> None:
         self.arguments = arguments
-        self.deaf = _NEVER
+        self.input_closed = _NEVER
         self.scope = trio.CancelScope()
         self.executor: BoundEngine | None = None
         self.message: str | None = None
@@ -107,7 +107,7 @@ class Exchange:
         return self.left
 
     def end(self, cause: Cause) -> None:
-        """End its execution, whoever it belongs to by now."""
+        """End its execution, also if it has become a task."""
         executor = self.executor
         ids = () if executor is None else executor.running()  # one, as soon as the engine has admitted it
         if executor is None or not any(executor.cancel(id_, cause) for id_ in ids):

@@ -1,4 +1,4 @@
-"""What the outcome of a call looks like to clients of MCP."""
+"""The result of ``tools/call`` for an outcome."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _failure(error: ErrorInfo, result: ExecutionResult, *, ran: bool) -> dict[st
     meta: dict[str, Any] = {"carmy/error": _plain(error), "carmy/status": ExecutionStatus.FAILED.value}
     if ran:
         meta.update(_execution(result))
-        meta["carmy/duration_ms"] = result.duration_ms  # 0 tells that nothing has run
+        meta["carmy/duration_ms"] = result.duration_ms  # 0: nothing has run
         _add_circumstances(meta, result)
     content = [{"type": "text", "text": text_of(result)}]
     return {"content": content, "isError": True, "resultType": "complete", "_meta": meta}

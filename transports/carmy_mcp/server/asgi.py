@@ -54,7 +54,7 @@ class Paced:
             self._out = trio.Event()
 
     def close(self) -> None:
-        """Nothing more will be sent, and nobody has to wait for it."""
+        """End the stream, and wake the reports that wait for it."""
         self._closed = True
         self._out.set()
 

@@ -1,4 +1,4 @@
-"""Asks the person behind a client whether a call may go on that needs a confirmation.
+"""Confirmations by the person behind a client, for calls that need one.
 
 Until 2025-11-25 the server asks while the call waits. Since 2026-07-28 servers send no requests: the call is answered with
 the question, and the client calls again with the answer.
@@ -27,13 +27,13 @@ from ..protocol.request_state import Context, Exchange, Owner, owner_of
 log = logging.getLogger("carmy.mcp")
 
 ANSWER_SECONDS = 300.0
-"""For a person to answer. Afterwards the question does not count any more."""
+"""Limit for a person's answer. A later one does not count."""
 
 MAX_QUESTIONS = 1000
-"""That are open at one time: nobody answers so many. More are not asked; of those in calls to come, the oldest makes room."""
+"""Limit of open questions. Further elicitations are refused; of the questions kept for later calls, the oldest is dropped."""
 
 MAX_SHOWN = 2000
-"""Characters of the arguments in a question. The rest is not shown, and the question says how much that is."""
+"""Characters of the arguments in a question. The question states how many more there are."""
 
 _SINCE = "2025-06-18"
 """The first version in which a server can ask."""
@@ -79,12 +79,12 @@ class Questions:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def about(self, context: Context, exchange: Exchange, params: types.CallToolRequestParams) -> Asking | None:
-        """How to ask about a call; None when its client has nobody to ask."""
+        """Return the prompt for a call; None if its client supports none."""
         if context.protocol_version < _SINCE or not _can_ask(context.session.client_capabilities):
             return None
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return _AskedNext(self, exchange, params)
-        return _AskedNow(self, context, exchange)
+            return InputRequiredPrompt(self, exchange, params)
+        return ElicitationPrompt(self, context, exchange)
 
     def keep(self, owner: Owner, digest: bytes) -> str:
         """Remember what a question is about.
@@ -99,7 +99,7 @@ class Questions:
         return state
 
     def take(self, state: str, owner: Owner, digest: bytes) -> bool:
-        """Whether it was this caller who was asked about this very call, not long ago and only once."""
+        """True if this caller has an open question about this very call. Removes the question."""
         kept = self._kept.pop(state, None)
         return kept is not None and kept.owner == owner and kept.digest == digest and trio.current_time() < kept.expires
 
@@ -110,8 +110,8 @@ class _Kept(msgspec.Struct, frozen=True):
     expires: float
 
 
-class _AskedNow:
-    """Asks while the call waits."""
+class ElicitationPrompt:
+    """Asks by elicitation while the call waits (until 2025-11-25)."""
 
     question: dict[str, Any] | None = None
     is_unknown = False
@@ -122,7 +122,7 @@ class _AskedNow:
         self._exchange = exchange
 
     async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
-        """Ask. No answer is a no: in time, before the client has said its last, and before the server stops."""
+        """Ask. An answer after the limit, the client's end of input or a shutdown counts as a no."""
         if self._questions.waiting >= MAX_QUESTIONS:
             return False
         self._questions.waiting += 1
@@ -130,7 +130,7 @@ class _AskedNow:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.cancel_scope.deadline = trio.current_time() + ANSWER_SECONDS
-                for end in (self._questions.stopping, self._exchange.deaf):
+                for end in (self._questions.stopping, self._exchange.input_closed):
                     nursery.start_soon(_cancel_at, end, nursery.cancel_scope)
                 agreed = await self._ask(_message(spec, arguments))
                 nursery.cancel_scope.cancel()
@@ -142,14 +142,14 @@ class _AskedNow:
         try:
             answer = await self._context.session.elicit_form(message, _FORM, self._context.request_id)
         except (MCPError, ValidationError) as error:
-            # It cannot ask after all, or has answered something else. What it says is not ours to repeat.
+            # The client cannot ask, or its answer is malformed. Its text is not logged.
             log.warning("a client did not answer a question (%s)", type(error).__name__)
             return False
         return _is_yes(answer)
 
 
-class _AskedNext:
-    """Takes the answer that comes with a call, or has the call answered with the question."""
+class InputRequiredPrompt:
+    """Reads the answer that comes with a call, or has the call answered with the question (since 2026-07-28)."""
 
     def __init__(self, questions: Questions, exchange: Exchange, params: types.CallToolRequestParams) -> None:
         self.question: dict[str, Any] | None = None

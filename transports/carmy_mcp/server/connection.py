@@ -88,7 +88,7 @@ class _Connection:
         self._reading = trio.CancelScope()
         self._serving = trio.CancelScope()
         self._ended = False
-        self._deaf = trio.Event()
+        self._input_closed = trio.Event()
         self._left = False
         """The client takes no further answer."""
 
@@ -138,13 +138,13 @@ class _Connection:
                         data = await self._channel.receive()
             except trio.EndOfChannel:
                 self._ended = True
-                self._deaf.set()
+                self._input_closed.set()
                 await self._finish()
                 break
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._lose()
                 break
-            if data is None:  # the engine has stopped; the writer gives up in time, and those who wait for it with it
+            if data is None:  # the engine has stopped; the flush limit bounds the wait
                 self._ended = True
                 await self._wait_idle()
                 break
@@ -176,7 +176,7 @@ class _Connection:
             return None
         self._accepted[request_id] = exchange
         exchange.wait_for_room = self._wait_for_room
-        exchange.deaf = self._deaf
+        exchange.input_closed = self._input_closed
 
         async def unanswered() -> None:
             self._settle(request_id)
@@ -186,11 +186,11 @@ class _Connection:
         )
 
     async def _wait_for_room(self) -> None:
-        with contextlib.suppress(trio.ClosedResourceError):  # whoever asks is being cancelled
+        with contextlib.suppress(trio.ClosedResourceError):  # the waiting request is being cancelled
             await self._out.wait_for_room(0)
 
     async def _reply(self, data: bytes) -> None:
-        with contextlib.suppress(trio.ClosedResourceError):  # there is nobody to tell
+        with contextlib.suppress(trio.ClosedResourceError):  # the connection has ended
             await self._out.wait_for_room(len(data))
             self._out.put(data)
 

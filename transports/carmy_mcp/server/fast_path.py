@@ -1,11 +1,10 @@
-"""The short road over HTTP: requests to which there is one answer and nothing else to say, past the SDK's sessions.
+"""The fast path over HTTP: requests with one answer and no notifications bypass the SDK's sessions.
 
-The SDK leads each request through streams and tasks of its own, in a session through four and five of them, so that anything may
-be said about it while it is handled. About most requests nothing is. Those go to the SDK's handlers at once, in the task of their
-HTTP request, and the answer is one JSON document: for each request a server may choose between that and a stream of events. An
-answer that is long in coming becomes a stream after all, so that nobody on the way takes the silence for a lost connection.
+The SDK passes each request through four or five streams and tasks, so that notifications may accompany it. Most requests have
+none. They call the SDK's handlers directly, in the task of their HTTP request, and the response is one JSON document, which the
+protocol permits. A late answer becomes a stream with heartbeats, so that no proxy takes the silence for a lost connection.
 
-What is refused before it gets to a handler never comes here: the SDK finds the words.
+Requests that are refused before a handler runs take the SDK's path, which has the error messages.
 """
 
 from __future__ import annotations
@@ -48,26 +47,26 @@ from .asgi import send_document
 
 log = logging.getLogger("carmy.mcp")
 
-SILENT_SECONDS = 15.0
-"""Without an answer, after which it becomes a stream, and between the comments in that. Common proxies cut a silent connection
+SILENCE_SECONDS = 15.0
+"""Silence before a late answer becomes a stream, and between its heartbeats. Common proxies cut a silent connection
 after 30 to 100 seconds."""
 
 MAX_KNOWN = 256
-"""Kinds of clients that are remembered. There are few, and understanding what one says takes as long as a call."""
+"""Limit of cached client descriptions. There are few, and parsing one takes as long as a call."""
 
 MAX_SAID_BYTES = 4096
-"""That one says of itself, and is remembered. Nobody says more but to take our memory."""
+"""Limit of a cached client description: larger ones would only cost memory."""
 
 _METHODS = frozenset({"ping", "tools/call", "tools/list"})
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
 
 
-def is_short(message: JSONRPCRequest, asks: Callable[[str], bool]) -> bool:
-    """Whether one answer is all that there will be to say, in a version with a handshake.
+def has_one_answer(message: JSONRPCRequest, asks: Callable[[str], bool]) -> bool:
+    """True if a request has one answer and no notifications, in a version with a handshake.
 
     Args:
         message: The request.
-        asks: Tells by a tool's name whether a person may have to be asked about a call of it.
+        asks: Returns whether calls of a tool, by name, may need a confirmation.
     """
     if message.method != "tools/call":
         return message.method in _METHODS
@@ -78,14 +77,14 @@ def is_short(message: JSONRPCRequest, asks: Callable[[str], bool]) -> bool:
 def modern_route(
     message: JSONRPCRequest, headers: Iterable[tuple[bytes, bytes]], declares: Callable[[str], bool]
 ) -> InboundModernRoute | None:
-    """What a request says of its client, in a version without a handshake.
+    """Return the client description in a request, in a version without a handshake.
 
-    None when there may be more to say than one answer, and when it will be refused.
+    None if notifications may accompany the answer, or if the request will be refused.
 
     Args:
         message: The request.
         headers: Its headers.
-        declares: Tells by a tool's name whether there are headers that repeat arguments of it.
+        declares: Returns whether a tool, by name, has headers that repeat its arguments.
     """
     params = message.params or {}
     if message.method == "subscriptions/listen" or progress_token_from_params(params) is not None:
@@ -100,11 +99,11 @@ def modern_route(
     return found if isinstance(found, InboundModernRoute) else None
 
 
-class ShortRoad:
+class FastPath:
     """Handles requests, and sends their one answer.
 
     Args:
-        server: What handles them. Who sent one, it finds in the request's context.
+        server: Handles the requests; the caller is in the request's context.
         spec_of: Finds a tool.
         nursery: For answers that are long in coming.
     """
@@ -114,8 +113,8 @@ class ShortRoad:
         self._spec_of = spec_of
         self._declaring: dict[str, bool] = {}
         self._known: dict[bytes, ServerRunner[Any]] = {}
-        """By what clients say of themselves, which they do in every request."""
-        # One for each version: nothing that these requests can ask for depends on anything else that a client has said.
+        """Runners by client description, which every request repeats."""
+        # One for each version: these requests depend on nothing else that the client has declared.
         self._runners = {
             version: ServerRunner(server, Connection.from_envelope(version, None, None), {})
             for version in HANDSHAKE_PROTOCOL_VERSIONS
@@ -131,18 +130,18 @@ class ShortRoad:
             while not self._waiting:  # it may have been a moment's wait
                 self._some = trio.Event()
                 await self._some.wait()
-            await trio.sleep_until(next(iter(self._waiting.values())) + SILENT_SECONDS)
-            late = trio.current_time() - SILENT_SECONDS
+            await trio.sleep_until(next(iter(self._waiting.values())) + SILENCE_SECONDS)
+            late = trio.current_time() - SILENCE_SECONDS
             for reply in [reply for reply, since in self._waiting.items() if since <= late]:
                 del self._waiting[reply]
                 self._nursery.start_soon(reply.stream)
 
     def takes(self, message: JSONRPCRequest, version: str) -> ServerRunner[Any] | None:
-        """What `answer` handles a request with, in a version with a handshake; None when it has to take the other road."""
-        return self._runners.get(version) if is_short(message, self._asks) else None
+        """Return the runner for a request in a version with a handshake; None if it has to take the SDK's path."""
+        return self._runners.get(version) if has_one_answer(message, self._asks) else None
 
     def takes_modern(self, message: JSONRPCRequest, headers: Iterable[tuple[bytes, bytes]]) -> ServerRunner[Any] | None:
-        """The same in a version without."""
+        """Return the runner for a request in a version without a handshake; otherwise as `takes`."""
         route = modern_route(message, headers, self._declares)
         if route is None:
             return None
@@ -211,7 +210,7 @@ async def _handle(
         return await runner.on_request(asked, message.method, message.params)
     except (MCPError, ValidationError) as error:  # `guard` lets nothing else through
         told = handler_exception_to_error_data(error)
-        assert told is not None  # it knows both
+        assert told is not None  # both have an error
         return told
 
 
@@ -240,10 +239,10 @@ class _Reply:
                 async with self._lock:
                     if not self.over.is_set():
                         await self._send(_body(HEARTBEAT, more=True))
-                with trio.move_on_after(SILENT_SECONDS):
+                with trio.move_on_after(SILENCE_SECONDS):
                     await self.over.wait()
         except BaseException as error:
-            # A client that has gone is told to the request's own task; here it would end all others.
+            # The request's own task handles a client that has gone; here the exception would end all others.
             raise_own(error)
             log.debug("a client cannot be told that its call goes on", exc_info=True)
 

@@ -1,4 +1,4 @@
-"""MCP beside other addresses: what ``carmy serve`` finds, without the half second that importing the SDK takes."""
+"""MCP beside other addresses: the mount of ``carmy serve``, which imports the SDK on first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mount(engine: Engine) -> AbstractAsyncContextManager[AsgiApplication] | None
     """An application for one address of `carmy_http`, and the block in which it lives.
 
     The SDK is imported when the first request comes, in a thread, while others are served: that request takes half a
-    second longer, and a server that nobody asks for MCP neither takes the time nor the memory.
+    second longer, and a server without MCP clients saves the time and the memory.
 
     Args:
         engine: An open engine.

@@ -35,7 +35,7 @@ __all__ = ["Context", "guard", "make_server"]
 log = logging.getLogger("carmy.mcp")
 
 MAX_REPORTED = 500
-"""Characters of what a tool reports that are kept for whoever asks about its task."""
+"""Limit of a progress message that is kept for the state of a task, in characters."""
 
 UNKNOWN_STATE = "the requestState is not valid for this call, or no longer: call again without it to be asked again"
 """The answer to a call that refers to no question that was asked about it."""
@@ -57,8 +57,8 @@ def make_server(
 
     Args:
         name: The server's name.
-        executor_of: The executor of whoever sent a request.
-        exchange_of: What the transport knows of a request.
+        executor_of: Returns the executor of a request's caller.
+        exchange_of: Returns the state of a request.
         questions: To the persons behind clients; None when they are not asked.
         tasks: What calls become that take long; None when every call is answered when it is over.
         version: The application's; None for that of the engine.
@@ -83,8 +83,8 @@ async def guard(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Round every message: whatever goes wrong, the client gets no text of an exception.
 
     Raises:
-        MCPError: What the client is told.
-        ValidationError: The client's message is malformed, which the SDK says in words that repeat nothing of it.
+        MCPError: The error for the client.
+        ValidationError: The client's message is malformed. The SDK's error text repeats nothing of it.
     """
     try:
         return await call_next(ctx)
@@ -164,7 +164,7 @@ class _Handlers:
         known = self._wrapped.get(name)
         if known is None:
             self._wrapped.update((spec.name, is_wrapped(spec)) for spec in (await executor.catalog()).tools)
-            # Who may call a tool has it in the catalog, unless a policy has changed its mind during the call.
+            # A callable tool is in the catalog, unless a policy has changed during the call.
             known = self._wrapped.get(name, True)
         return known
 

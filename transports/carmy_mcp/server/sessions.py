@@ -1,4 +1,4 @@
-"""The sessions of clients over HTTP: whose they are, how many, and what runs in them. No sockets, and a clock that is given."""
+"""The sessions of clients over HTTP: their owners, their number and their requests. Sans-IO, with an injected clock."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from carmy_engine import Cause
 from ..protocol.request_state import Exchange, Owner
 
 MAX_SESSIONS = 1000
-"""At one time. One costs some tens of kilobytes, and whoever may call may open them; clients open a new one when theirs is gone."""
+"""Limit of open sessions. One costs some tens of kilobytes, and any caller may open them; a client replaces one that has ended."""
 
 
 class Session:
     """One session.
 
     Attributes:
-        owner: Who opened it.
+        owner: The caller that opened it.
         version: Of the protocol; None until it has been agreed upon.
         running: Its requests that have not been answered, by id.
-        short: Those of them that the SDK has no part in.
+        on_fast_path: The requests among them that bypass the SDK's session.
         arriving: Messages on their way into the SDK's loop.
         open: HTTP requests in it, streams included.
         used: When there was one last.
     """
 
-    __slots__ = ("_arrived", "arriving", "open", "owner", "running", "short", "used", "version")
+    __slots__ = ("_arrived", "arriving", "on_fast_path", "open", "owner", "running", "used", "version")
 
     def __init__(self, owner: Owner, now: float) -> None:
         self.owner = owner
         self.version: str | None = None
         self.running: dict[str, Exchange] = {}
-        self.short: dict[str, Exchange] = {}
+        self.on_fast_path: dict[str, Exchange] = {}
         self.arriving: set[Exchange] = set()
         self._arrived = trio.Event()
         self.open = 0
@@ -52,7 +52,7 @@ class Session:
         cancelled = self.running.get(request_id)
         if cancelled is not None:
             cancelled.is_unanswered = True
-            if request_id in self.short:
+            if request_id in self.on_fast_path:
                 cancelled.take_back()
 
     def has_arrived(self, exchange: Exchange) -> None:
@@ -92,8 +92,8 @@ class Sessions:
         """Make sure that one more can be opened; `add` or `release` has to follow.
 
         Returns:
-            The session that has to go first, None when none has to: the owner's that has been idle for longest, so that who
-            opens many ends none of the others', and anybody's where the owner has none.
+            The session to end first, None if there is room: the owner's that has been idle for longest, so that a caller
+            with many sessions ends none of another; of all callers if the owner has none.
 
         Raises:
             FullError: All of them are in use.

@@ -1,10 +1,10 @@
 """Streamable HTTP: an ASGI application before the SDK's sessions.
 
-The SDK opens sessions, routes messages and speaks every version of the protocol. What it is spared is everything that
-is not well-formed or not allowed, and what it does not do is done here: sessions are bounded and belong to whom opened
-them, arguments reach the engine as they were sent, and an execution for whose answer nobody waits any more is cancelled.
+The SDK opens sessions, routes messages and implements every version of the protocol. This module refuses malformed and
+forbidden requests before it, bounds sessions and ties them to their owners, passes arguments on as they were sent, and cancels
+executions whose client has gone.
 
-Who the caller is has been found out before (`carmy_http`), as have limits of bodies, in bytes and in time.
+`carmy_http` has authenticated the caller and limited the body, in bytes and in time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .asgi import (
     without,
 )
 from .confirmations import Questions
-from .fast_path import ShortRoad
+from .fast_path import FastPath
 from .sdk_server import Context, make_server
 from .sessions import FullError, Session, Sessions
 from .tasks import Tasks
@@ -66,7 +66,7 @@ ARRIVAL_SECONDS = 1.0
 """For the SDK's loop to take the messages that arrive while their session is ended. It takes them at once, unless it is stuck."""
 
 FULL_RETRY_SECONDS = 5
-"""What a client is told to wait when every session is in use."""
+"""The ``Retry-After`` of a server whose sessions are all in use."""
 
 _SESSION_ID = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -91,7 +91,7 @@ async def run_application(engine: Engine, several: bool, *, task_status: trio.Ta
     async with trio.open_nursery() as nursery:
         application = HttpApplication(engine, nursery, several)
         async with application.manager.run():
-            nursery.start_soon(application.short.run)
+            nursery.start_soon(application.fast_path.run)
             task_status.started(application)
             await application.end_idle()
 
@@ -106,7 +106,7 @@ class HttpApplication:
 
     Attributes:
         manager: The SDK's part of it.
-        short: What spares most requests that.
+        fast_path: Handles most requests without it.
     """
 
     def __init__(self, engine: Engine, nursery: trio.Nursery, several: bool) -> None:
@@ -128,7 +128,7 @@ class HttpApplication:
         # Without this the SDK lists all tools on every call since 2026-07-28, to see which headers there could be.
         server.get_tool_input_schema = input_schema_of
         server.middleware.append(_note)
-        self.short = ShortRoad(server, self._spec_of, nursery)
+        self.fast_path = FastPath(server, self._spec_of, nursery)
         self.manager = StreamableHTTPSessionManager(
             server,
             stateless=self._alone,
@@ -137,7 +137,7 @@ class HttpApplication:
         )
 
     def _spec_of(self, name: str) -> ToolSpec | None:
-        # Whoever asks does not wait, and engines do not change their tools.
+        # The callers are synchronous, and an engine's tools do not change.
         found = self._engine._open_pipeline().registry.get(name)  # noqa: SLF001 - as above
         return None if found is None else found.spec
 
@@ -166,7 +166,7 @@ class HttpApplication:
                 problem = "the header Accept must name application/json and text/event-stream"
                 await refuse(send, 406, invalid_request(problem))
                 return
-            scope["headers"] = [*without(scope["headers"], _CONTENT_TYPE), JSON]  # it knows one way of writing it
+            scope["headers"] = [*without(scope["headers"], _CONTENT_TYPE), JSON]  # the SDK accepts one spelling
             try:
                 message, exchange = read(request["body"])
             except MessageError as error:
@@ -220,11 +220,11 @@ class HttpApplication:
                 await send_document(send, 400, misnamed_task(message.id))
                 return
             if version is None:
-                runner = self.short.takes_modern(message, scope["headers"])
+                runner = self.fast_path.takes_modern(message, scope["headers"])
             else:
-                runner = self.short.takes(message, version.decode())
+                runner = self.fast_path.takes(message, version.decode())
             if runner is not None:
-                await self.short.answer(message, exchange, Request(scope), runner, send)
+                await self.fast_path.answer(message, exchange, Request(scope), runner, send)
                 return
         await self.manager.handle_request(scope, receive, send if version is None else escaping(send))
 
@@ -317,17 +317,17 @@ class HttpApplication:
         send: Send,
     ) -> None:
         """Answer a request in a session."""
-        key = str(message.id)  # the SDK tells streams apart by this
+        key = str(message.id)  # the SDK identifies streams by this
         if key in session.running:
             await refuse(send, 400, invalid_request(f"a request with the id {key!r} is still being handled"))
             return
         session.running[key] = exchange
         try:
-            runner = None if session.version is None else self.short.takes(message, session.version)
+            runner = None if session.version is None else self.fast_path.takes(message, session.version)
             if runner is not None:
                 exchange.left = Cause.DISCONNECT  # until it is taken back
-                session.short[key] = exchange
-                await self.short.answer(message, exchange, Request(scope), runner, send)
+                session.on_fast_path[key] = exchange
+                await self.fast_path.answer(message, exchange, Request(scope), runner, send)
                 return
             paced = Paced(escaping(unless(lambda: exchange.is_unanswered, send)))
             exchange.wait_report = paced.wait_report
@@ -336,7 +336,7 @@ class HttpApplication:
             await self._hand_on(session_id, session, exchange, scope, receive, paced)
         finally:
             del session.running[key]
-            session.short.pop(key, None)
+            session.on_fast_path.pop(key, None)
 
     async def _hand_on(
         self, session_id: str, session: Session, exchange: Exchange, scope: Scope, receive: Receive, paced: Paced

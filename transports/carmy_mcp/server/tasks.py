@@ -1,6 +1,6 @@
 """Calls that take long, as tasks that their client polls: the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28.
 
-A call of a client that knows tasks runs beside its request. When it is not over in time, the request is answered with a
+A call of a client that supports tasks runs beside its request. If it has not ended in time, the request is answered with a
 task, and the call goes on.
 """
 
@@ -30,7 +30,7 @@ KEPT_SECONDS = 300.0
 """After its end, for a task's client to fetch the outcome."""
 
 POLL_SECONDS = 1.0
-"""That clients are told to wait between two looks."""
+"""The polling interval that clients are given."""
 
 MAX_TASKS = 1000
 """Running or kept. While there are as many, calls are answered when they are over, however long they take."""
@@ -51,7 +51,7 @@ class Task:
     """One call that runs beside its request.
 
     Attributes:
-        id: Cannot be guessed: among anonymous callers nothing else tells whose it is.
+        id: Unguessable: among anonymous callers it is the only proof of ownership.
         owner: Whose it is.
         exchange: Stops it.
         over: Set when it has ended.
@@ -77,7 +77,7 @@ class Task:
         try:
             self._result = await call()
             self.output_bytes = len(self._result.data_json or b"")
-        except BaseException as error:  # noqa: BLE001 - for `outcome` to raise where somebody waits; here it would end all others
+        except BaseException as error:  # noqa: BLE001 - `outcome` raises it to the waiting request; here it would end all others
             raise_own(error)
             self._failure = error
         finally:
@@ -130,7 +130,7 @@ class Tasks:
         self._kept_bytes = 0
 
     def are_known_to(self, context: Context) -> bool:
-        """Whether a request's client has said that it knows tasks."""
+        """True if a request's client has declared support of tasks."""
         capabilities = context.session.client_capabilities
         return (
             context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -158,8 +158,8 @@ class Tasks:
         try:
             with trio.move_on_after(self._promote_after):
                 await task.over.wait()
-            # Who says nothing any more cannot come to ask for it either.
-            if not task.over.is_set() and not exchange.deaf.is_set() and self._has_room():
+            # After its end of input a client cannot poll a task.
+            if not task.over.is_set() and not exchange.input_closed.is_set() and self._has_room():
                 exchange.outlives = True
                 self._running[task.id] = task
                 return {**task.state(), "resultType": "task"}
