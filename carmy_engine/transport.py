@@ -9,7 +9,8 @@ The project's own transports import the core through this module only. ``docs/de
   one connection and one task; `QuickScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
   kinds of address; `hard_limit`, `stop_limit`, `end_at_once`, `descendants` and `kill_descendants` for the end of a process;
   `RateLimitedLogger` for lines that a peer can cause.
-- Clients: `split_unix_url`, `reason_of` for a connection that failed, `encode_arguments`. For the tools of another protocol, the errors
+- Clients: `parse_server_url`, `split_unix_url` and `check_token`, `reason_of` for a connection that failed, `encode_remote_arguments` and
+  `encode_arguments`. For the tools of another protocol, the errors
   of its arguments and outputs: `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`,
   `may_hide_infinite`, `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
 """
@@ -19,6 +20,8 @@ from __future__ import annotations
 from ._app.serve import descendants, end_at_once, hard_limit, kill_descendants, stop_limit
 from ._app.transport import Transport
 from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
+from ._config.server_url import check_token, parse_server_url
+from ._engine.remote_arguments import encode_remote_arguments
 from ._execution.cancel_scope import QuickScope
 from ._execution.event_stream import EventBuffer
 from ._idempotency.decisions import may_join
@@ -63,9 +66,11 @@ __all__ = [
     "ask_foreign",
     "await_foreign",
     "call_foreign",
+    "check_token",
     "contain",
     "descendants",
     "encode_arguments",
+    "encode_remote_arguments",
     "end_at_once",
     "fingerprint",
     "first_infinite",
@@ -83,6 +88,7 @@ __all__ = [
     "output_subject",
     "output_too_large",
     "parse_address",
+    "parse_server_url",
     "raise_own",
     "raise_single",
     "reason_of",

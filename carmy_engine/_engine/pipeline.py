@@ -23,7 +23,7 @@ from .._execution.policy import SafePolicy
 from .._execution.tool_table import Registered, Registry
 from .._idempotency.decisions import may_join
 from .._idempotency.reservations import Reservations, identity_of
-from .._model.codec import invalid_request
+from .._model.codec import check_timeout_ms
 from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from .._model.errors import AgentError
@@ -313,7 +313,5 @@ def _shorter(limit: float, request: ExecutionRequest) -> float:
     Raises:
         AgentError: ``INVALID_REQUEST``.
     """
-    wanted: object = request.timeout_ms
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 0 < wanted < math.inf:
-        raise invalid_request("timeout_ms must be a positive number of milliseconds")
+    wanted = check_timeout_ms(request.timeout_ms)
     return wanted / 1000 if wanted < limit * 1000 else limit

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from array import array
 from collections.abc import Sequence
@@ -66,6 +67,17 @@ MAX_REASON = 300
 def invalid_request(reason: str) -> AgentError:
     """The error for a message that is not a valid request; `reason` says what is wrong with it."""
     return AgentError.standard("INVALID_REQUEST", f"the request is not valid: {reason}", details={"reason": reason})
+
+
+def check_timeout_ms(timeout_ms: object) -> float:
+    """Return a request's ``timeout_ms`` if it is a positive, finite number.
+
+    Raises:
+        AgentError: ``INVALID_REQUEST``. JSON writes infinity and NaN as null, which would mean no limit.
+    """
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not 0 < timeout_ms < math.inf:
+        raise invalid_request("timeout_ms must be a positive number of milliseconds")
+    return timeout_ms
 
 
 def check_json(data: bytes, *, any_depth: bool = False) -> None:

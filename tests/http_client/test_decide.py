@@ -14,17 +14,17 @@ from carmy_http.client.retries import (
     MAX_ATTEMPTS,
     Failure,
     Lost,
-    Question,
+    RequestBody,
     next_wait,
     read_answer,
-    runs_still,
+    wait_for_running,
 )
 
 URL = "http://127.0.0.1:1"
 
 
 def body_of(remaining: float = math.inf, **fields: Any) -> Any:
-    return msgspec.json.decode(Question.of(ExecutionRequest(**fields)).body(remaining))
+    return msgspec.json.decode(RequestBody.of(ExecutionRequest(**fields)).body(remaining))
 
 
 def test_only_what_is_given_is_sent() -> None:
@@ -67,7 +67,7 @@ def test_what_is_left_of_the_deadline_is_sent() -> None:
 def test_what_cannot_be_sent(fields: dict[str, Any], code: str) -> None:
     """A request that no server could take is refused here, with the code that a server would give."""
     with pytest.raises(AgentError) as raised:
-        Question.of(ExecutionRequest(tool="echo", **fields))
+        RequestBody.of(ExecutionRequest(tool="echo", **fields))
     assert raised.value.code == code
 
 
@@ -124,17 +124,17 @@ def test_something_else(status: int) -> None:
         read_answer(URL, status, {}, b"<html>")
 
 
-def test_an_attempt_that_runs_still() -> None:
+def test_an_attempt_that_wait_for_running() -> None:
     """Only an uncertain outcome whose attempt is running is asked for again."""
 
     def result(code: str, state: str) -> ExecutionResult:
         error = AgentError.standard(code, "", details={"state": state}).info
         return ExecutionResult(execution_id="e", error=error)
 
-    assert runs_still(result("EXECUTION_UNCERTAIN", "running")) == FIRST_WAIT_SECONDS
-    assert runs_still(result("EXECUTION_UNCERTAIN", "interrupted")) is None
-    assert runs_still(result("TIMEOUT", "running")) is None
-    assert runs_still(ExecutionResult(execution_id="e", data_json=b"1")) is None
+    assert wait_for_running(result("EXECUTION_UNCERTAIN", "running")) == FIRST_WAIT_SECONDS
+    assert wait_for_running(result("EXECUTION_UNCERTAIN", "interrupted")) is None
+    assert wait_for_running(result("TIMEOUT", "running")) is None
+    assert wait_for_running(ExecutionResult(execution_id="e", data_json=b"1")) is None
     info = AgentError.standard("EXECUTION_UNCERTAIN", "", retry_after=2, details={"state": "running"}).info
     assert isinstance(info, ErrorInfo)
-    assert runs_still(ExecutionResult(execution_id="e", error=info)) == 2
+    assert wait_for_running(ExecutionResult(execution_id="e", error=info)) == 2

@@ -8,14 +8,13 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import msgspec
 import trio
 from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream
 
-from carmy_engine import AgentError, ClosedError, ConfigurationError, ErrorInfo, grace
-from carmy_engine.transport import raise_single, reason_of
+from carmy_engine import AgentError, ClosedError, ErrorInfo, grace
+from carmy_engine.transport import check_token, parse_server_url, raise_single, reason_of
 from carmy_frames.driver import ClientExecutor, open_client
 
 from ._channel import NORMAL, RECEIVE_BYTES, MessageChannel
@@ -57,20 +56,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigurationError: The URL is not one of a WebSocket, or contains credentials.
         """
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise ConfigurationError(f"the URL of a server is not valid: {error}") from None
-        if parts.scheme not in ("ws", "wss") or parts.hostname is None:
-            raise ConfigurationError(f"the URL of a WebSocket server is like ws://127.0.0.1:3000{PATH}, not {url!r}")
-        if parts.username is not None or parts.fragment:
-            raise ConfigurationError("the URL of a WebSocket server has neither user nor fragment; pass token= instead")
+        parts = parse_server_url(url, schemes=("ws", "wss"), example=f"ws://127.0.0.1:3000{PATH}")
+        assert parts.hostname is not None
         resource = (parts.path if parts.path not in ("", "/") else PATH) + (f"?{parts.query}" if parts.query else "")
         return cls(
             url=url,
             host=parts.hostname,
-            port=port or (443 if parts.scheme == "wss" else 80),
+            port=parts.port or (443 if parts.scheme == "wss" else 80),
             authority=parts.netloc,
             resource=resource,
             secure=parts.scheme == "wss",
@@ -119,8 +111,7 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
 def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
     if token is None:
         return []
-    if not token or token.split() != [token] or not token.isascii():
-        raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
+    check_token(token)
     return [(b"Authorization", f"Bearer {token}".encode())]
 
 

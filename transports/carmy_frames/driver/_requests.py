@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import trio
 
 from carmy_engine import AgentError, ExecutionRequest
-from carmy_engine.codec import check_json, decode, invalid_request
-from carmy_engine.transport import encode_arguments, may_join
+from carmy_engine.codec import invalid_request
+from carmy_engine.transport import encode_remote_arguments
 
 from ..protocol import NO_ARGUMENTS, Call, Id, encode
 
@@ -39,18 +38,7 @@ def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool)
     Raises:
         AgentError: ``INVALID_REQUEST`` or ``PAYLOAD_TOO_LARGE``.
     """
-    arguments = request.arguments
-    if isinstance(arguments, msgspec.Raw):
-        raw = bytes(arguments)
-        check_json(raw)
-        decode(raw)
-    elif arguments is not None:
-        arguments = msgspec.Raw(encode_arguments(arguments))
-    if request.timeout_ms is not None:
-        _check_timeout(request.timeout_ms)
-    may_join(request.on_running)
-    if request.metadata is not None:
-        raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
+    arguments = encode_remote_arguments(request)
     frame = Call(
         id=call,
         tool=request.tool,
@@ -71,12 +59,6 @@ def call_frame(request: ExecutionRequest, call: Id, limit: int, *, stream: bool)
             details={"max_message_bytes": limit},
         )
     return frame
-
-
-def _check_timeout(timeout_ms: object) -> None:
-    """What the engine requires of it. Infinity and NaN would be written as null, which means something else."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not 0 < timeout_ms < math.inf:
-        raise invalid_request("timeout_ms must be a positive number of milliseconds")
 
 
 def _timeout_ms(request: ExecutionRequest) -> float | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
 import msgspec
 
 from carmy_engine import AgentError, ErrorInfo
-from carmy_engine.codec import check_json, duplicate_key, invalid_request, refuse_undecodable, without_value
+from carmy_engine.codec import (
+    check_json,
+    check_timeout_ms,
+    duplicate_key,
+    invalid_request,
+    refuse_undecodable,
+    without_value,
+)
 from carmy_engine.transport import not_known
 
 from ._errors import RemoteProtocolError
@@ -129,9 +135,8 @@ def _check(request: Request, message: bytes) -> None:
         if twice is not None:
             raise invalid_request(f"the field '{twice}' is there twice")
     if isinstance(request, Call):
-        timeout_ms = request.timeout_ms
-        if timeout_ms is not None and not 0 < timeout_ms < math.inf:
-            raise invalid_request("timeout_ms must be a positive number of milliseconds")
+        if request.timeout_ms is not None:
+            check_timeout_ms(request.timeout_ms)
     elif isinstance(request, Cancel) and (request.target is None) == (request.execution_id is None):
         raise invalid_request("cancel needs either 'target' or 'execution_id'")
     elif isinstance(request, Cancel) and request.gone and request.target is None:

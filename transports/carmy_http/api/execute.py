@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult
-from carmy_engine.codec import answer_body, check_json, decode, duplicate_key, invalid_request, without_value
+from carmy_engine.codec import (
+    answer_body,
+    check_json,
+    check_timeout_ms,
+    decode,
+    duplicate_key,
+    invalid_request,
+    without_value,
+)
 from carmy_engine.transport import OnRunning
 
 from ..message import JSON_TYPE, NO_STORE, Answer, HeaderList, Request, RequestHead, Response
@@ -92,8 +99,8 @@ def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:
         if seen.count(name) > 1:
             _refuse_duplicates(body)  # but it may be a value as well
     timeout_ms = envelope.timeout_ms
-    if timeout_ms is not None and not 0 < timeout_ms < math.inf:
-        raise invalid_request("timeout_ms must be a positive number")
+    if timeout_ms is not None:
+        check_timeout_ms(timeout_ms)
     return ExecutionRequest(
         tool=envelope.tool,
         arguments=envelope.arguments,

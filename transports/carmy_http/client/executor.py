@@ -1,4 +1,4 @@
-"""The client: an executor in front of a server of ``carmy/1``."""
+"""The client: an executor that sends its calls to a server of ``carmy/1``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -17,7 +16,6 @@ from carmy_engine import (
     AgentError,
     Catalog,
     ClosedError,
-    ConfigurationError,
     ExecutionCompleted,
     ExecutionEvent,
     ExecutionRequest,
@@ -26,38 +24,25 @@ from carmy_engine import (
     OutcomeUnknownError,
     grace,
 )
-from carmy_engine.transport import raise_single, split_unix_url
+from carmy_engine.transport import parse_server_url, raise_single, split_unix_url
 from carmy_frames.driver import EventChannel
 from carmy_frames.protocol import parse_catalog, parse_event
 from carmy_net import EventReader
 
 from ..api.discovery import CATALOG_PATH, EXECUTE_PATH
 from .http_io import MAX_ANSWER_BYTES, chunks_of, connections, read, send
-from .retries import Failure, Lost, Question, next_wait, read_answer, read_error, runs_still
+from .retries import Failure, Lost, RequestBody, next_wait, read_answer, read_error, wait_for_running
 
 MARGIN_SECONDS = 10.0
-"""Beyond the time that the server may take, until a silent connection counts as lost: it lets tools clean up."""
+"""Added to the time that the server may take, before a silent connection counts as lost. Tools clean up in this time."""
 
 CATALOG_SECONDS = 30.0
 """For the catalog."""
 
 SILENCE_SECONDS = 60.0
-"""On a stream of events: the server says at least every 15 seconds that it lives."""
+"""On a stream of events. The server sends a heartbeat every 15 seconds."""
 
 T = TypeVar("T")
-
-
-def _base_of(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"the URL of a server is not valid: {error}") from None
-    if parts.scheme not in ("http", "https") or parts.hostname is None:
-        raise ConfigurationError(f"the URL of a server is like http://127.0.0.1:3000, not {url!r}")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigurationError("the URL of a server has neither user nor query nor fragment; pass token= instead")
-    return url.rstrip("/").removesuffix(EXECUTE_PATH)
 
 
 @asynccontextmanager
@@ -71,7 +56,7 @@ async def open_http(
 
     Args:
         url: ``http://`` or ``https://``; the address under which the server, or the application, is mounted; of a server
-            on a socket with a file as it says it, ``http://unix:FILE``.
+            on a unix socket, ``http://unix:FILE``.
         token: Sent as ``Authorization: Bearer``.
         ca_file: Certificates in PEM of the authorities that may sign an ``https://`` server's; without it, the public ones.
 
@@ -79,7 +64,8 @@ async def open_http(
         ConfigurationError: The URL or the token is malformed, or the file holds no certificates.
     """
     ordinary, file = split_unix_url(url)
-    base = _base_of(ordinary)
+    parse_server_url(ordinary, schemes=("http", "https"), example="http://127.0.0.1:3000", has_query=False)
+    base = ordinary.rstrip("/").removesuffix(EXECUTE_PATH)
     http = connections(base, token, file, ca_file)
     client = HttpClient(http, base, base if file is None else url)
     try:
@@ -107,7 +93,7 @@ class HttpClient:
         self._etag = ""
 
     def close(self) -> None:
-        """For `open_http`: end all calls, and take no more."""
+        """End all calls, and refuse later ones. Called by `open_http`."""
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
@@ -115,11 +101,11 @@ class HttpClient:
     async def execute(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one request to its end; see `carmy_engine.abc.Executor.execute`.
 
-        A scope with a deadline round it also limits the execution, by ``timeout_ms``. A request that cannot be sent at
-        all, or that the server refuses as none, gives a result with an empty ``execution_id``.
+        The deadline of the caller's scope also limits the execution, by ``timeout_ms``. A request that cannot be sent, or that the
+        server refuses as invalid, gives a result with an empty ``execution_id``.
 
-        A request is sent again if nothing was sent, and if it has a ``request_id`` also when its connection broke: the
-        server then repeats the answer, or says that the outcome is uncertain. Both a few times at most.
+        A request is sent again if nothing was sent. With a ``request_id``, it is sent again also when its connection broke: the
+        server then repeats the answer, or returns ``EXECUTION_UNCERTAIN``. There are at most `MAX_ATTEMPTS`.
 
         Raises:
             ClosedError: The server cannot be reached: the tool has not run.
@@ -128,19 +114,19 @@ class HttpClient:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
         try:
-            question = Question.of(request)
+            wanted = RequestBody.of(request)
         except AgentError as error:
             await trio.lowlevel.checkpoint()
             return ExecutionResult(execution_id="", error=error.info)
         return await self._repeat(
-            lambda: self._ask(question), question.request_id, repeatable=question.request_id is not None
+            lambda: self._ask(wanted), wanted.request_id, repeatable=wanted.request_id is not None
         )
 
     @asynccontextmanager
     async def stream(self, request: ExecutionRequest) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`.
 
-        Once the stream has begun, it is not begun again.
+        A stream that has begun is not repeated.
 
         Raises:
             ClosedError: As `execute`.
@@ -150,19 +136,19 @@ class HttpClient:
         self._check_open()
         events = EventChannel()
         try:
-            question = Question.of(request)
+            wanted = RequestBody.of(request)
         except AgentError as error:
             await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
             yield events
             return
         response = await self._repeat(
-            lambda: self._post(question, "text/event-stream"),
-            question.request_id,
-            repeatable=question.request_id is not None,
+            lambda: self._post(wanted, "text/event-stream"),
+            wanted.request_id,
+            repeatable=wanted.request_id is not None,
         )
         try:
             async with trio.open_nursery() as background:
-                background.start_soon(self._pump, response, question, events)
+                background.start_soon(self._receive, response, wanted, events)
                 try:
                     yield events
                 finally:
@@ -175,7 +161,7 @@ class HttpClient:
                 await response.aclose()
 
     async def catalog(self) -> Catalog:
-        """The tools that this client's caller may use. Asked for each time, but sent again only when it has changed.
+        """The tools that this client's caller may use. Requested each time; the server sends it only if it has changed.
 
         Raises:
             ClosedError: The server cannot be reached, or does not answer.
@@ -193,7 +179,7 @@ class HttpClient:
             raise ClosedError(f"the client of {self._name} was used after its block had ended")
 
     async def _until_closed(self, request_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
-        """Run something that ends when the client is closed.
+        """Run a function that is cancelled when the client is closed.
 
         Raises:
             OutcomeUnknownError: The client was closed.
@@ -212,7 +198,7 @@ class HttpClient:
         return OutcomeUnknownError.before_answer(f"{self._name}: {why}", request_id)
 
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], request_id: str | None, *, repeatable: bool) -> T:
-        """Try until there is an answer, as often as that is safe and worth it, or until the client is closed."""
+        """Try until there is an answer, as often as `next_wait` allows, or until the client is closed."""
         return await self._until_closed(
             request_id, lambda: self._repeat_attempts(attempt, request_id, repeatable=repeatable)
         )
@@ -235,7 +221,7 @@ class HttpClient:
                     raise ClosedError(f"{self._name}: {lost.why}; the call was not sent") from lost
             else:
                 # Only a repeated request can meet its own first attempt.
-                asked = runs_still(answer) if may_have_run and isinstance(answer, ExecutionResult) else None
+                asked = wait_for_running(answer) if may_have_run and isinstance(answer, ExecutionResult) else None
                 if asked is None:
                     return answer
                 wait = next_wait(count, Failure.LOST, repeatable=True, asked=asked)
@@ -243,21 +229,21 @@ class HttpClient:
                     return answer
             await trio.sleep(wait)
 
-    async def _ask(self, question: Question) -> ExecutionResult:
-        response = await self._post(question, "application/json")
+    async def _ask(self, wanted: RequestBody) -> ExecutionResult:
+        response = await self._post(wanted, "application/json")
         body = await read(response)
         return read_answer(self._name, response.status_code, response.headers, body)
 
-    async def _post(self, question: Question, accept: str) -> httpx2.Response:
+    async def _post(self, wanted: RequestBody, accept: str) -> httpx2.Response:
         remaining = trio.current_effective_deadline() - trio.current_time()
-        seconds = SILENCE_SECONDS if accept == "text/event-stream" else question.seconds(remaining) + MARGIN_SECONDS
+        seconds = SILENCE_SECONDS if accept == "text/event-stream" else wanted.seconds(remaining) + MARGIN_SECONDS
         return await send(
             self._http,
             "POST",
             self._base + EXECUTE_PATH,
             {"content-type": "application/json", "accept": accept},
             seconds,
-            question.body(remaining),
+            wanted.body(remaining),
         )
 
     async def _get_catalog(self) -> Catalog:
@@ -271,32 +257,32 @@ class HttpClient:
         try:
             found = parse_catalog(body)
         except AgentError as error:
-            raise ClosedError(f"{self._name} answered with what is no catalog: {error.message}") from None
-        # As it was sent: HTTP carries it without changing a byte.
+            raise ClosedError(f"{self._name} answered with an invalid catalog: {error.message}") from None
+        # The document as it was sent, byte by byte.
         self._catalog = msgspec.structs.replace(found, document=body, version=hashlib.sha256(body).hexdigest())
         self._etag = response.headers.get("etag", "")
         return self._catalog
 
-    async def _pump(self, response: httpx2.Response, question: Question, events: EventChannel) -> None:
+    async def _receive(self, response: httpx2.Response, wanted: RequestBody, events: EventChannel) -> None:
         """Read the events of a stream, until the last one."""
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        pump = self._pump_events if is_stream else self._pump_answer
+        receive = self._receive_events if is_stream else self._receive_answer
         try:
-            await self._until_closed(question.request_id, lambda: pump(response, question, events))
+            await self._until_closed(wanted.request_id, lambda: receive(response, wanted, events))
         except Lost as lost:
-            error = self._unknown(lost.why, question.request_id)
+            error = self._unknown(lost.why, wanted.request_id)
             error.__cause__ = lost
             events.fail(error)
         except (OutcomeUnknownError, ClosedError) as error:
             events.fail(error)
 
-    async def _pump_answer(self, response: httpx2.Response, question: Question, events: EventChannel) -> None:
-        """The answer to something that was no valid request, as the last event."""
+    async def _receive_answer(self, response: httpx2.Response, wanted: RequestBody, events: EventChannel) -> None:
+        """Put the answer to an invalid request into the stream, as its last event."""
         body = await read(response)
         result = read_answer(self._name, response.status_code, response.headers, body)
-        await _put_refusal(events, question.tool, result)
+        await _put_refusal(events, wanted.tool, result)
 
-    async def _pump_events(self, response: httpx2.Response, question: Question, events: EventChannel) -> None:
+    async def _receive_events(self, response: httpx2.Response, wanted: RequestBody, events: EventChannel) -> None:
         reader = EventReader(MAX_ANSWER_BYTES)
         seq = 0
         is_complete = False
@@ -304,7 +290,7 @@ class HttpClient:
             async with chunks_of(response) as chunks:
                 async for chunk in chunks:
                     for found in reader.feed(chunk):
-                        event = parse_event(found.event, seq, found.data, question.tool)
+                        event = parse_event(found.event, seq, found.data, wanted.tool)
                         if event is None:
                             continue  # of a newer server
                         seq += 1
@@ -315,12 +301,12 @@ class HttpClient:
             if not is_complete:
                 raise
         except (ValueError, AgentError) as error:
-            raise Lost(Failure.LOST, f"the server sent what is no event ({error})") from error
+            raise Lost(Failure.LOST, f"the server sent an invalid event ({error})") from error
         if not is_complete:
             raise Lost(Failure.LOST, "the stream ended")
 
 
 async def _put_refusal(events: EventChannel, tool: str, result: ExecutionResult) -> None:
-    """The events of a request that never became an execution."""
+    """Put the events of a request that did not become an execution."""
     await events.put(ExecutionStarted(seq=0, execution_id=result.execution_id, tool=tool))
     await events.put(ExecutionCompleted(seq=1, execution_id=result.execution_id, tool=tool, result=result))

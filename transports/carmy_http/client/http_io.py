@@ -1,4 +1,4 @@
-"""One request and its answer over the client's library, whose failures become those of `_client_decide`."""
+"""One request and its answer over httpx2, whose exceptions become `Lost`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import httpx2
 import trio
 
 from carmy_engine import ConfigurationError, grace
-from carmy_engine.transport import reason_of
+from carmy_engine.transport import check_token, reason_of
 
 from .retries import Failure, Lost
 
 CONNECT_SECONDS = 10.0
-"""For a connection. A server that is there takes it at once."""
+"""For a connection. A running server accepts it at once."""
 
 WRITE_SECONDS = 30.0
-"""Without the server taking anything of a request."""
+"""Without progress in sending a request."""
 
 MAX_CONNECTIONS = 1000
 """At one time; as many executions as a server runs by default. Each call has a connection to itself."""
@@ -31,7 +31,7 @@ MAX_IDLE_CONNECTIONS = 20
 """Kept for the next calls."""
 
 IDLE_SECONDS = 30.0
-"""For keeping them; less than servers do, so that a call does not meet a connection that is being closed."""
+"""For keeping them; shorter than servers do, so that a call does not use a connection that is being closed."""
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one answer. The largest outputs that tools are allowed by default have an eighth of it."""
@@ -44,7 +44,7 @@ NOT_SENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
-"""Failures that come before anything of a request was sent."""
+"""Exceptions that are raised before any byte of a request was sent."""
 
 
 def connections(
@@ -67,8 +67,7 @@ def headers_with(token: str | None) -> dict[str, str]:
     """
     headers = {"accept-encoding": "identity", "user-agent": "carmy-engine"}
     if token is not None:
-        if not token or token.split() != [token] or not token.isascii():
-            raise ConfigurationError("a bearer token is empty, or contains white space or characters beyond ASCII")
+        check_token(token)
         headers["authorization"] = f"Bearer {token}"
     return headers
 
@@ -122,7 +121,7 @@ async def send(
     seconds: float,
     content: bytes | None = None,
 ) -> httpx2.Response:
-    """Send a request; give the answer with its body still to come.
+    """Send a request, and return the answer before its body.
 
     Args:
         http: See `connections`.
@@ -143,7 +142,7 @@ async def send(
     )
     request = http.build_request(method, url, headers=headers, content=content, timeout=timeout)
     try:
-        with trio.move_on_after(seconds):  # interim answers without end are no silence
+        with trio.move_on_after(seconds):  # interim answers do not extend the time
             return await http.send(request, stream=True)
         raise Lost(Failure.LOST, f"there was no answer within {seconds:g} seconds")
     except NOT_SENT as error:

@@ -1,4 +1,4 @@
-"""What a client decides, without a loop: what it sends, what an answer says, and whether to try again."""
+"""The client's decisions, without I/O: the body of a request, the meaning of an answer, and whether to try again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import msgspec
 
 from carmy_engine import AgentError, ClosedError, ErrorInfo, ExecutionRequest, ExecutionResult
-from carmy_engine.codec import check_json, decode, invalid_request
-from carmy_engine.transport import OnRunning, encode_arguments, may_join
+from carmy_engine.codec import invalid_request
+from carmy_engine.transport import OnRunning, encode_remote_arguments
 from carmy_frames.protocol import parse_result
 
 from ..message import MAX_BODY_BYTES
@@ -22,15 +22,15 @@ FIRST_WAIT_SECONDS = 0.2
 """Before the second attempt; doubled before each later one."""
 
 MAX_WAIT_SECONDS = 10.0
-"""A wait that a server asks for and that is longer is left to the caller, who knows better whether to wait."""
+"""The longest ``Retry-After`` that is obeyed. A longer one is left to the caller."""
 
 _NO_ARGUMENTS = msgspec.Raw(b"null")
-"""Means ``{}``, as a missing field does; this very object is left out."""
+"""Means ``{}``, as a missing field does; the encoder omits this object."""
 
 _OVERLOADED = {429, 502, 503, 504}
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a request to execute.
 
     Attributes:
@@ -48,32 +48,18 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_running: OnRunning = "refuse"
 
     @classmethod
-    def of(cls, request: ExecutionRequest) -> Question:
-        """The question that a request puts.
+    def of(cls, request: ExecutionRequest) -> RequestBody:
+        """The body for a request.
 
         Raises:
-            AgentError: It cannot be sent: what a server would say of it, said here.
+            AgentError: The request cannot be sent: the error that a server would return.
         """
-        arguments = request.arguments
-        if arguments is None:
-            arguments = _NO_ARGUMENTS
-        elif isinstance(arguments, msgspec.Raw):
-            raw = bytes(arguments)
-            check_json(raw)
-            decode(raw)
-        else:
-            arguments = msgspec.Raw(encode_arguments(arguments))
-        if request.metadata is not None:
-            raise invalid_request("metadata cannot be sent over a connection; put it into the arguments")
-        timeout_ms = request.timeout_ms
-        if timeout_ms is not None:
-            _check_timeout(timeout_ms)
-        may_join(request.on_running)
+        arguments = encode_remote_arguments(request)
         found = cls(
             tool=request.tool,
-            arguments=arguments,
+            arguments=_NO_ARGUMENTS if arguments is None else arguments,
             request_id=request.request_id,
-            timeout_ms=timeout_ms,
+            timeout_ms=request.timeout_ms,
             on_running=request.on_running,
         )
         try:
@@ -90,13 +76,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
     def seconds(self, remaining: float) -> float:
-        """How long the server may take: the request's own limit, or what is left, whichever is shorter.
+        """Seconds that the server may take: the request's own limit or the remaining time, whichever is shorter.
 
         Args:
             remaining: Seconds that the caller has left, infinite if it has no deadline.
         """
         own = math.inf if self.timeout_ms is None else self.timeout_ms / 1000
-        # Never 0, which is not a limit: the caller's own scope ends the call in a moment.
+        # Never 0, which is not a limit. The caller's own scope ends the call in a moment.
         return min(own, max(remaining, 0.001))
 
     def body(self, remaining: float) -> bytes:
@@ -106,28 +92,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.json.encode(msgspec.structs.replace(self, timeout_ms=timeout_ms))
 
 
-def _check_timeout(timeout_ms: object) -> None:
-    """What the engine requires of it. Infinity and NaN would be written as null, which means something else."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not 0 < timeout_ms < math.inf:
-        raise invalid_request("timeout_ms must be a positive number of milliseconds")
-
-
 class Failure(enum.Enum):
-    """Why an attempt gave no answer of the server."""
+    """The reason why an attempt got no answer of the server."""
 
     NOT_SENT = "not sent"
     """There was no connection: nothing has run."""
     LOST = "lost"
-    """The connection broke after sending, or something between answered instead of the server."""
+    """The connection broke after sending, or an intermediary answered instead of the server."""
 
 
 class Lost(Exception):  # noqa: N818 - a signal, turned into what the caller gets
-    """An attempt that gave no answer of the server.
+    """An attempt that got no answer of the server.
 
     Args:
-        failure: How far it came.
+        failure: Whether the request may have been received.
         why: For a message.
-        wait: Seconds that whoever answered asks to wait.
+        wait: Seconds that the answer asks to wait.
     """
 
     def __init__(self, failure: Failure, why: str, wait: float | None = None) -> None:
@@ -141,10 +121,10 @@ def next_wait(attempt: int, failure: Failure, *, repeatable: bool, asked: float 
     """Seconds until the next attempt; None if there must be none.
 
     Args:
-        attempt: How many there have been.
-        failure: How the last one failed.
+        attempt: The number of attempts so far.
+        failure: Of the last attempt.
         repeatable: Sending it twice is harmless: it has a request_id, or only reads the catalog.
-        asked: The wait that the server asks for.
+        asked: The wait that the server asks for, in seconds.
     """
     if attempt >= MAX_ATTEMPTS or (failure is Failure.LOST and not repeatable):
         return None
@@ -152,8 +132,8 @@ def next_wait(attempt: int, failure: Failure, *, repeatable: bool, asked: float 
     return wait if wait <= MAX_WAIT_SECONDS else None
 
 
-def runs_still(result: ExecutionResult) -> float | None:
-    """Of the answer to a repeated request: seconds to wait, if the attempt that was cut off is still being cancelled."""
+def wait_for_running(result: ExecutionResult) -> float | None:
+    """Seconds to wait before asking again, if a repeated request met its own earlier attempt; None otherwise."""
     error = result.error
     if error is None or error.code != "EXECUTION_UNCERTAIN" or (error.details or {}).get("state") != "running":
         return None
@@ -174,8 +154,8 @@ def read_answer(url: str, status: int, headers: Mapping[str, str], body: bytes) 
         body: The body.
 
     Raises:
-        Lost: It is not this server's, but of something in between that may or may not have passed the request on.
-        ClosedError: It is not this protocol's.
+        Lost: An intermediary answered, which may have passed the request on.
+        ClosedError: The answer is not one of this protocol; nothing has run.
     """
     try:
         return parse_result(body, replayed=headers.get("idempotent-replayed") == "true")
@@ -184,11 +164,11 @@ def read_answer(url: str, status: int, headers: Mapping[str, str], body: bytes) 
 
 
 def read_error(url: str, status: int, headers: Mapping[str, str], body: bytes) -> ErrorInfo:
-    """The error in an answer to something that was no valid request; see `read_answer`."""
+    """The error in the answer to an invalid request; see `read_answer`."""
     try:
         return msgspec.json.decode(body, type=_Error).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # A success with an object that cannot be read (too deep, say) may well be the answer of an execution.
+        # A status 200 with an unreadable object, for example one nested too deeply, may be the answer of an execution.
         if status in _OVERLOADED or status >= 500 or (status == 200 and body.startswith(b"{")):
             raise Lost(Failure.LOST, f"{url} answered {status}, and not as a server", _wait(headers)) from None
         raise ClosedError(f"{url} answered {status}, and not as a server of carmy/1 does; nothing has run") from None

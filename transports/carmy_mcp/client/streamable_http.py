@@ -11,7 +11,6 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import httpx2
 import mcp_types as types
@@ -24,8 +23,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from carmy_engine import ConfigurationError, ErrorInfo, grace
-from carmy_engine.transport import reason_of
+from carmy_engine import ErrorInfo, grace
+from carmy_engine.transport import parse_server_url, reason_of
 from carmy_http.client.http_io import (
     CONNECT_SECONDS,
     MAX_ANSWER_BYTES,
@@ -81,15 +80,7 @@ def name_of(url: str) -> str:
     Raises:
         ConfigurationError: It is not one.
     """
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"the URL of a server is not valid: {error}") from None
-    if parts.scheme not in ("http", "https") or parts.hostname is None:
-        raise ConfigurationError("the URL of an MCP server is like http://127.0.0.1:3000/mcp")
-    if parts.username is not None or parts.fragment:
-        raise ConfigurationError("the URL of an MCP server has neither user nor fragment; pass token= instead")
+    parts = parse_server_url(url, schemes=("http", "https"), example="http://127.0.0.1:3000/mcp")
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
