@@ -29,7 +29,8 @@ from .checkpoints import (
     without_extras,
 )
 from .labels import NULL
-from .nodes import Node, Types, arm, parts_of, rebuilt
+from .nodes import Node, Types, parts_of, rebuilt, without
+from .table import TABLE
 
 
 def _or_none(node: Node) -> Node:
@@ -70,27 +71,13 @@ def _counted(node: Node) -> Node:
     return {"type": "union", "mode": "left_to_right", "choices": choices}
 
 
-_LIGHT = {"bool", "int", "float", "str", "none", "literal", "enum"}
-_LIGHT_AROUND = {"union", "chain", "custom-error", "nullable"}
-
-
 def _is_light(node: Node) -> bool:
-    """True for values that are made in well under a microsecond."""
-    kind = node["type"]
-    return kind in _LIGHT or (kind in _LIGHT_AROUND and all(map(_is_light, parts_of(node))))
-
-
-_NO_TEXT = {
-    "bool", "int", "float", "none", "model", "typed-dict", "dataclass", "list", "tuple", "set", "frozenset", "dict",
-}  # fmt: skip
+    return TABLE[node["type"]].is_light(node, _is_light)
 
 
 def _may_be_text(node: Node) -> bool:
     """True for what may accept a string, as the characters of a string and the names of an object are."""
-    kind = node["type"]
-    if kind == "chain":
-        return _may_be_text(node["steps"][0])
-    return kind not in _NO_TEXT and (kind != "union" or any(_may_be_text(arm(choice)) for choice in node["choices"]))
+    return TABLE[node["type"]].may_be_text(node, _may_be_text)
 
 
 def _is_choice(node: Node) -> bool:
@@ -134,7 +121,7 @@ def _recursive(types: Types) -> frozenset[str]:
 
 
 class Counted:
-    """Counts what recursive unions try. A method ``on_<type>`` rewrites the nodes of a type."""
+    """Rewrites core schemas so that the attempts of recursive unions are counted."""
 
     def __init__(self, types: Types) -> None:
         self._types = types
@@ -155,15 +142,14 @@ class Counted:
 
     def visit(self, node: Node) -> Node:
         """The node rewritten; the one given is never changed."""
-        method = getattr(self, "on_" + node["type"].replace("-", "_"), self.parts)
-        made: Node = method(node)
-        return {key: value for key, value in made.items() if key != "ref"}  # of use in definitions only
+        rule: Callable[[Node], Node] = getattr(self, TABLE[node["type"]].steps, self.parts)
+        return without(rule(node), "ref")  # of use in definitions only
 
     def parts(self, node: Node) -> Node:
         """A copy of the node with its parts rewritten."""
         return rebuilt(node, self.visit)
 
-    def on_union(self, node: Node) -> Node:
+    def union(self, node: Node) -> Node:
         made = self.parts(node)
         if self._in_recursion and _is_choice(node):
             made["choices"] = [(_calls(count_attempt), NULL), *made["choices"]]
@@ -203,37 +189,35 @@ class Bounded(Counted):
         finally:
             self._forgiven = before
 
-    def on_definition_ref(self, node: Node) -> Node:
+    def reference(self, node: Node) -> Node:
         if self._forgiven:
             self._forgiven_definitions.add(node["schema_ref"])
         return node
 
     # --- what may forgive
 
-    def on_union(self, node: Node) -> Node:
+    def union(self, node: Node) -> Node:
         with self._forgiving(self._forgiven or _is_choice(node)):
-            return super().on_union(node)
+            return super().union(node)
 
-    def on_chain(self, node: Node) -> Node:
+    def chain(self, node: Node) -> Node:
         first, *others = node["steps"]
         made = {**node, "steps": [self.visit(first)]}
         with self._forgiving():  # these see what Python has made of the JSON
             made["steps"] += map(self.visit, others)
         return made
 
-    def _author(self, node: Node) -> Node:
+    def author(self, node: Node) -> Node:
         with self._forgiving():
             return self.parts(node)
 
-    on_function_before = on_function_wrap = _author
-
-    def on_default(self, node: Node) -> Node:
+    def default(self, node: Node) -> Node:
         with self._forgiving(self._forgiven or node.get("on_error", "raise") != "raise"):
             return self.parts(node)
 
     # --- containers
 
-    def _fail_fast(self, node: Node) -> Node:
+    def fail_fast(self, node: Node) -> Node:
         made: Node = {**self.parts(node), "fail_fast": True}
         items: object = made.get("items_schema")
         if is_list(items):
@@ -247,15 +231,13 @@ class Bounded(Counted):
             made["values_schema"] = _after(step, made["values_schema"])
         return made
 
-    on_deque = on_frozendict = on_ordered_dict = on_counter = _fail_fast
-
-    def _stepwise(self, node: Node) -> Node:
+    def items(self, node: Node) -> Node:
         items: Any = node.get("items_schema")
         if self._forgiven or items is None:
-            return self._fail_fast(node)
+            return self.fail_fast(node)
         if is_list(items):
             if len(items) != 1 or node.get("variadic_item_index") != 0:
-                return self._fail_fast(node)
+                return self.fail_fast(node)
             (items,) = node["items_schema"]
         lazy = {"type": "generator", "items_schema": self.visit(items)}
         takes_text = _may_be_text(items)
@@ -267,10 +249,8 @@ class Bounded(Counted):
         choices = [*others, wanted] if takes_text else [wanted, *others, empty]
         return _after(collector.checked, {"type": "union", "mode": "left_to_right", "choices": choices})
 
-    on_list = on_tuple = on_set = on_frozenset = _stepwise
-
-    def on_dict(self, node: Node) -> Node:
-        made = self._fail_fast(node)
+    def names(self, node: Node) -> Node:
+        made = self.fail_fast(node)
         keys = made.get("keys_schema")
         if keys is not None and keys["type"] != "str":
             made["keys_schema"] = _after(step_key, keys)
@@ -283,11 +263,11 @@ class Bounded(Counted):
 
     # --- objects
 
-    def on_typed_dict(self, node: Node) -> Node:
+    def typed_dict(self, node: Node) -> Node:
         made = self.parts(node)
         return made if self._forgiven or made.get("extra_behavior") != "forbid" else _closed(made)
 
-    def on_model(self, node: Node) -> Node:
+    def model(self, node: Node) -> Node:
         config: Node = node.get("config") or {}
         before, self._forbids = self._forbids, config.get("extra_fields_behavior") == "forbid"
         try:
@@ -295,7 +275,7 @@ class Bounded(Counted):
         finally:
             self._forbids = before
 
-    def on_model_fields(self, node: Node) -> Node:
+    def fields(self, node: Node) -> Node:
         forbids = node.get("extra_behavior", "forbid" if self._forbids else "ignore") == "forbid"
         made = self.parts(node)
         return made if self._forgiven or not forbids else _after(without_extras, _closed(made))

@@ -13,6 +13,23 @@ from .plain_values import plain, plain_name
 from .structs import struct_of
 
 Aspect = Literal["expand", "accept", "check", "convert", "write"]
+Steps = Literal[
+    "parts",
+    "author",
+    "chain",
+    "default",
+    "fail_fast",
+    "fields",
+    "items",
+    "model",
+    "names",
+    "reference",
+    "typed_dict",
+    "union",
+]
+"""A method of `bounded_rules.Bounded`."""
+Ask = Callable[[Node], bool]
+"""The same question, of another node."""
 Proof = Callable[[Any], bool]
 """A cheap test of a value that its serialiser has written: True if it certainly fits its type."""
 Errors = Mapping[str, tuple[str, str]]
@@ -41,12 +58,14 @@ class Kind:
         errors: The errors that this kind of type brings about.
         is_name: Its values can be names of members of a JSON object.
         is_finite: Nothing that is written for it can be NaN or infinite, as long as its parts are not.
+        steps: The rule by which long arguments of this kind are checked in steps.
     """
 
     word: ClassVar[str] = ""
     errors: ClassVar[Errors] = {}
     is_name: ClassVar[bool] = False
     is_finite: ClassVar[bool] = False
+    steps: ClassVar[Steps] = "parts"
 
     # --- what it is
 
@@ -68,6 +87,14 @@ class Kind:
     def may_be_infinite(self, walk: Walk, node: Node) -> bool:
         """True when its serialiser, made by `write`, may write a number that JSON lacks."""
         return not self.is_finite or "serialization" in node or any(map(walk.may_be_infinite, parts_of(node)))
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        """True if the validator of `accept` makes a value in well under a microsecond."""
+        return False
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        """True if the validator of `accept` may take a string."""
+        return True
 
     def proof(self, walk: Walk, node: Node) -> Proof:
         """The proof that a value which was written fits the published schema."""

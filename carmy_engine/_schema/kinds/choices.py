@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
 from ..annotations import UnusableType
-from ..kind import Errors, Kind, Proof, Walk, certain, uncertain
+from ..kind import Ask, Errors, Kind, Proof, Walk, certain, uncertain
 from ..labels import first_of, named
 from ..nodes import Node, without
 from ..plain_values import canonical, json_form, plain_name
@@ -45,6 +45,9 @@ class Choice(Kind):
         "enum": ("not_allowed", "must be {expected}"),
         "literal_error": ("not_allowed", "must be {expected}"),
     }
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return True
 
     def options(self, node: Node) -> list[Any]:
         """What may be chosen, as Python has it."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic_core import core_schema
 
 from ..annotations import UnusableType
-from ..kind import PLAIN, PLAIN_NAME, Errors, Kind, Proof, Walk, certain, uncertain
+from ..kind import PLAIN, PLAIN_NAME, Ask, Errors, Kind, Proof, Steps, Walk, certain, uncertain
 from ..labels import first_of
 from ..nodes import Node, without
 
@@ -44,6 +44,7 @@ class Container(Kind):
 class Items(Container):
     """Any number of items of one type."""
 
+    steps: ClassVar[Steps] = "fail_fast"
     word = "a list"
     errors: ClassVar[Errors] = dict.fromkeys(
         ("list_type", "set_type", "frozen_set_type", "deque_type", "iterable_type"), ("wrong_type", "must be a list")
@@ -65,11 +66,21 @@ class Items(Container):
 
 
 class List(Items):
+    steps: ClassVar[Steps] = "items"
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
+
     def convert(self, walk: Walk, node: Node) -> Node:
         return _from_other(super().convert(walk, node), tuple)
 
 
 class Set(Items):
+    steps: ClassVar[Steps] = "items"
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
+
     def accept(self, walk: Walk, node: Node) -> Node:
         # pydantic counts the members of a set; JSON Schema, and what was sent, the items of a list.
         return {**walk.parts(node), "strict": False}
@@ -88,8 +99,12 @@ class Generator(Items):
 
 
 class Tuple(Container):
+    steps: ClassVar[Steps] = "items"
     word = "a list"
     errors: ClassVar[Errors] = {"tuple_type": ("wrong_type", "must be a list"), **_LENGTHS}
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
 
     def convert(self, walk: Walk, node: Node) -> Node:
         return _from_other(super().convert(walk, node), list)
@@ -133,6 +148,7 @@ def _from_other(made: Node, other: type) -> Node:
 class Table(Container):
     """A dict: names to values."""
 
+    steps: ClassVar[Steps] = "fail_fast"
     word = "an object"
     errors: ClassVar[Errors] = {
         "dict_type": ("wrong_type", "must be an object"),
@@ -187,6 +203,13 @@ class Table(Container):
         made = proceed(without(node, "keys_schema"))
         names: Node = generator.name_schema(node["keys_schema"]) if "keys_schema" in node else {}
         return {**made, "propertyNames": names} if names else made
+
+
+class Dict(Table):
+    steps: ClassVar[Steps] = "names"
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
 
 
 def accept_name(walk: Walk, node: Node) -> Node:

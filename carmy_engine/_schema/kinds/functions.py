@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 from ..._model.type_guards import is_dict
 from ..annotations import UnusableType, names_of_types
 from ..expander import Expander
-from ..kind import PLAIN, Errors, Kind, Proof, Walk, uncertain
+from ..kind import PLAIN, Errors, Kind, Proof, Steps, Walk, uncertain
 from ..labels import NULL, VALUE
 from ..nodes import Node, function_of, is_pydantics
 from ..structs import is_struct, struct_of
@@ -95,6 +95,8 @@ def _encoded(node: Node, owner: pydantic.EncodedBytes) -> Node:
 
 class Before(Transparent):
     """A validator that gets what was sent, and hands on anything."""
+
+    steps: ClassVar[Steps] = "author"
 
     def accept(self, walk: Walk, node: Node) -> Node:
         if is_pydantics(node):

@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 from ..._model.type_guards import is_dict, is_list
 from .. import docstrings
 from ..annotations import UnusableType
-from ..kind import PLAIN, Errors, Kind, Proof, Walk, certain, uncertain
+from ..kind import PLAIN, Ask, Errors, Kind, Proof, Steps, Walk, certain, uncertain
 from ..nodes import Node, extra_of, without
 from ..plain_values import plain
 from ..structs import class_of
@@ -89,6 +89,10 @@ class Fields(Kind):
         return fits
 
 
+class ModelFields(Fields):
+    steps: ClassVar[Steps] = "fields"
+
+
 def named_fields(node: Node) -> Iterable[tuple[str, Node]]:
     """The fields of an object by their Python names."""
     fields: Any = node["fields"]
@@ -148,6 +152,9 @@ class Object(Kind):
     word = "an object"
     is_finite = True
     errors: ClassVar[Errors] = _OBJECT
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
 
     def takes_null(self, walk: Walk, node: Node) -> bool:
         return False
@@ -233,6 +240,8 @@ class Dataclass(Object):
 
 
 class Model(Object):
+    steps: ClassVar[Steps] = "model"
+
     def takes_null(self, walk: Walk, node: Node) -> bool:
         return bool(node.get("root_model")) and walk.takes_null(node["schema"])
 
@@ -288,6 +297,8 @@ class Model(Object):
 
 
 class Typed(Object):
+    steps: ClassVar[Steps] = "typed_dict"
+
     def check(self, walk: Walk, node: Node) -> Node:
         return {**self.inside(walk, node, lambda: _FIELDS.check(walk, node)), **_extras(walk, node)}
 

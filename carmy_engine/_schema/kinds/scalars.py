@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import core_schema
 
-from ..kind import PLAIN, Errors, Kind, Proof, Walk, certain, uncertain
+from ..kind import PLAIN, Ask, Errors, Kind, Proof, Walk, certain, uncertain
 from ..labels import first_of, named
 from ..nodes import Node, without
 
@@ -83,6 +83,12 @@ class Null(Scalar):
     word = "null"
     errors: ClassVar[Errors] = {"none_required": ("wrong_type", "must be null")}
 
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return True
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
+
     def takes_null(self, walk: Walk, node: Node) -> bool:
         return True
 
@@ -100,6 +106,12 @@ class Boolean(Scalar):
         "bool_parsing": ("wrong_type", "must be true or false"),
     }
 
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return True
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
+
     def publish_name(self, generator: Any, node: Any) -> Node:
         return {"enum": ["true", "false"]}
 
@@ -115,6 +127,12 @@ class Integer(Scalar):
         "carmy_integer_name": ("wrong_type", "must be an integer"),
         **BOUNDS,
     }
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return True
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
 
     def accept(self, walk: Walk, node: Node) -> Node:
         if "strict" in node or walk.is_marked:
@@ -165,6 +183,12 @@ class Number(Scalar):
         "finite_number": ("wrong_type", "must be a finite number"),
     }
 
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return True
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return False
+
     def accept(self, walk: Walk, node: Node) -> Node:
         return {"strict": True, **node, "allow_inf_nan": False}
 
@@ -186,6 +210,9 @@ class Text(Scalar):
         "string_too_long": ("too_long", "must have at most {max_length} characters"),
         "string_pattern_mismatch": ("wrong_format", "must match the pattern {pattern}"),
     }
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return True
 
     def publish_name(self, generator: Any, node: Any) -> Node:
         made = generator.generate_inner(without(node, "serialization"))

@@ -6,16 +6,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..annotations import UnusableType
-from ..kind import Errors, Kind, Proof, Walk, certain, uncertain
+from ..kind import Ask, Errors, Kind, Proof, Steps, Walk, certain, uncertain
 from ..labels import ARM, TAG
-from ..nodes import Node, arms_of, without
+from ..nodes import Node, arms_of, parts_of, without
 from ..plain_values import plain
 from ..structs import is_struct, struct_of
 from .choices import raw_of
 
 
 class Union(Kind):
+    steps: ClassVar[Steps] = "union"
     is_finite = True
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return all(map(ask, parts_of(node)))
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return any(map(ask, arms_of(node)))
 
     def noun(self, walk: Walk, node: Node) -> str:
         return "a valid value"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic_core import PydanticUseDefault, core_schema
 
 from ..._model.type_guards import is_dict
 from ..expander import Expander
-from ..kind import Kind, Proof, Walk, certain, uncertain
+from ..kind import Ask, Kind, Proof, Steps, Walk, certain, uncertain
 from ..labels import NULL, VALUE
-from ..nodes import Node
+from ..nodes import Node, parts_of
 
 
 class Transparent(Kind):
@@ -34,6 +34,8 @@ class Definitions(Transparent):
 
 
 class Reference(Transparent):
+    steps: ClassVar[Steps] = "reference"
+
     def expand(self, walk: Walk, node: Node) -> Node:
         return node
 
@@ -53,7 +55,17 @@ class Reference(Transparent):
         return found
 
 
+class Named(Transparent):
+    """A node with an error of its own."""
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return all(map(ask, parts_of(node)))
+
+
 class Nullable(Transparent):
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return all(map(ask, parts_of(node)))
+
     def takes_null(self, walk: Walk, node: Node) -> bool:
         return True
 
@@ -68,6 +80,8 @@ class Nullable(Transparent):
 
 
 class Default(Transparent):
+    steps: ClassVar[Steps] = "default"
+
     def accept(self, walk: Walk, node: Node) -> Node:
         made = walk.parts(node)
         if walk.takes_null(node["schema"]):
@@ -97,6 +111,14 @@ def _use_default(_: Any) -> Any:
 
 
 class Chain(Transparent):
+    steps: ClassVar[Steps] = "chain"
+
+    def is_light(self, node: Node, ask: Ask) -> bool:
+        return all(map(ask, parts_of(node)))
+
+    def may_be_text(self, node: Node, ask: Ask) -> bool:
+        return ask(node["steps"][0])
+
     def proof(self, walk: Walk, node: Node) -> Proof:
         return uncertain
 
