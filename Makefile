@@ -3,6 +3,7 @@
 #   make demo     a tour of the engine on this very checkout
 #   make test     the tests             (ARGS="tests/http -x" narrows them, PYTHON=python3.12 picks another Python,
 #                                        WORKERS=0 runs them in one process)
+#   make test-plain-trio  the engine's tests without trio's private parts
 #   make node     the clients of MCP for Node, for the tests that use them
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
@@ -34,6 +35,11 @@ demo: $(VENV)/.run-stamp
 
 test: $(VENV)/.dev-stamp
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+# What the engine does with a version of trio that it does not know.
+.PHONY: test-plain-trio
+test-plain-trio: $(VENV)/.dev-stamp
+	CARMY_PLAIN_TRIO=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -q -rf tests/engine tests/cancellation
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .

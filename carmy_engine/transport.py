@@ -6,7 +6,7 @@ The project's own transports import the core through this module only. ``docs/de
   `not_known`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
 - Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
 - Servers: `Transport`, the object of the entry point; `as_agent_error`, `raise_own` and `contain` for the boundaries around one call,
-  one connection and one task; `QuickScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
+  one connection and one task; `LazyDeadlineScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
   kinds of address; `hard_limit`, `stop_limit`, `end_at_once`, `descendants` and `kill_descendants` for the end of a process;
   `RateLimitedLogger` for lines that a peer can cause.
 - Clients: `parse_server_url`, `split_unix_url` and `check_token`, `reason_of` for a connection that failed, `encode_remote_arguments` and
@@ -22,8 +22,8 @@ from ._app.transport import Transport
 from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._config.server_url import check_token, parse_server_url
 from ._engine.remote_arguments import encode_remote_arguments
-from ._execution.cancel_scope import QuickScope
 from ._execution.event_stream import EventBuffer
+from ._execution.trio_internals import LazyDeadlineScope
 from ._idempotency.decisions import may_join
 from ._model.error_boundary import (
     Fault,
@@ -56,8 +56,8 @@ __all__ = [
     "EventBuffer",
     "Fault",
     "InheritedAddress",
+    "LazyDeadlineScope",
     "OnRunning",
-    "QuickScope",
     "RateLimitedLogger",
     "TcpAddress",
     "Transport",

@@ -10,7 +10,6 @@ import msgspec
 import trio
 
 from .._config.settings import Settings
-from .._execution import nursery_guards
 from .._execution.completion import Finisher
 from .._execution.event_stream import EventBuffer, StreamListener, open_stream
 from .._execution.execution import Caller
@@ -22,6 +21,7 @@ from .._execution.refusals import Refusals
 from .._execution.sinks import MemorySink, Sinks
 from .._execution.threads import Threads
 from .._execution.tool_table import Registry
+from .._execution.trio_internals import install_nursery_guards
 from .._execution.watchdog import Watchdog
 from .._idempotency.joins import Joins
 from .._idempotency.reservations import STORE_SECONDS, Reservations
@@ -342,7 +342,7 @@ async def open_engine(
     store = memory.from_settings(settings.store) if store is None else store
     audit = MemorySink()
     inflight = Inflight(settings.max_executions)
-    nursery_guards.install()
+    install_nursery_guards()
     threads = Threads()
     long_checks = LongChecks()
     kept = store.sink if isinstance(store, RecordingStore) else None

@@ -14,13 +14,13 @@ import msgspec
 import trio
 
 from .._execution.cancel_causes import cancelled_error
-from .._execution.cancel_scope import QuickScope
 from .._execution.completion import Finisher
 from .._execution.execution import Caller, Execution, Listener
 from .._execution.inflight import Inflight
 from .._execution.invoke import Ending, Invoker
 from .._execution.policy import SafePolicy
 from .._execution.tool_table import Registered, Registry
+from .._execution.trio_internals import LazyDeadlineScope
 from .._idempotency.decisions import may_join
 from .._idempotency.reservations import Reservations, identity_of
 from .._model.codec import check_timeout_ms
@@ -189,7 +189,7 @@ class Pipeline:
         ending: Ending | Outcome | None = None
         reserved = False
         try:
-            with QuickScope(execution.deadline) as execution.scope:
+            with LazyDeadlineScope(execution.deadline) as execution.scope:
                 try:
                     if identity is not None:
                         ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
@@ -229,7 +229,7 @@ class Pipeline:
             execution.gone = True
             return self._cut_off(execution, found)
         if is_cancel(error):
-            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `_grace.guide`).
+            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `run_with_grace`).
             return self._cut_off(execution, found)
         # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
         told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
@@ -240,7 +240,7 @@ class Pipeline:
         turn = found.turn
         if turn is not None and not turn.take_at_once():
             execution.waits()
-            execution.arm()
+            execution.start_deadline()
             await turn.take()
         try:
             if execution.armed:

@@ -15,8 +15,8 @@ from .._model.cause import Cause
 from .._model.context import SILENT, AgentContext, Cancellation, Progress
 from .._model.execution_result import ExecutionResult
 from .._model.protocols import Confirm
-from .cancel_scope import arm, is_cancelled
 from .threads import ThreadRun
+from .trio_internals import is_cancelled, start_deadline
 
 
 class Phase(enum.Enum):
@@ -181,11 +181,11 @@ class Execution(msgspec.Struct, eq=False):
         self.began = now
         self.deadline = now + self.timeout
 
-    def arm(self) -> None:
+    def start_deadline(self) -> None:
         """What comes next may wait, so the deadline has to count."""
         self.armed = True
         if self.scope is not None:
-            arm(self.scope)
+            start_deadline(self.scope)
 
     @property
     def duration_ms(self) -> float:

@@ -15,7 +15,7 @@ from .._model.error_boundary import as_agent_error, declared_error, is_cancel, i
 from .._model.errors import AgentError
 from .._model.task_cancel import is_task_cancelled
 from .execution import Execution
-from .grace import GRACE_SECONDS, grace, guide
+from .grace import GRACE_SECONDS, grace, run_with_grace
 from .threads import Threads
 
 
@@ -65,15 +65,15 @@ class Invoker:
                 assert execution.scope is not None
                 # It begins when the executor that runs it says so.
                 relay: Coroutine[Any, Any, Ending] = tool.function(execution=execution, **arguments)
-                return await guide(relay, execution.scope, execution.notice_cancel)
+                return await run_with_grace(relay, execution.scope, execution.notice_cancel)
             if tool.is_async:
                 assert execution.scope is not None
                 execution.starts()
-                value = await guide(tool.function(**arguments), execution.scope, execution.notice_cancel)
+                value = await run_with_grace(tool.function(**arguments), execution.scope, execution.notice_cancel)
             else:
                 value = await self._in_thread(tool, arguments, execution)
         except GeneratorExit:
-            raise  # our own coroutine is being closed: `guide` lets no other out
+            raise  # our own coroutine is being closed: `run_with_grace` lets no other out
         except BaseException as error:  # noqa: BLE001 - the boundary round the tool
             return self._failed(tool, execution, error)
         try:
@@ -98,7 +98,7 @@ class Invoker:
         Raises:
             trio.Cancelled: See `invoke`.
         """
-        execution.arm()
+        execution.start_deadline()
         try:
             shelter: contextlib.AbstractContextManager[object]
             if execution.is_cut_off():
@@ -165,7 +165,7 @@ class Invoker:
         execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.starts)
         if self._threads.busy:
             execution.waits()
-        execution.arm()
+        execution.start_deadline()
         return self._threads.run(thread)
 
 

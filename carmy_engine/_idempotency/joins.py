@@ -54,7 +54,7 @@ class Joins:
         Returns:
             What `again` gave last: None, or an entry that does not run or is another request's.
         """
-        execution.arm()
+        execution.start_deadline()
         found: Reservation | None = entry
         pause = FIRST_PAUSE_SECONDS
         while found is not None and found.state is ReservationState.RUNNING and found.fingerprint == entry.fingerprint:

@@ -103,7 +103,7 @@ class Reservations:
             repeatable=tool.spec.is_repeatable,
         )
         if not self._never_waits:
-            execution.arm()
+            execution.start_deadline()
         try:
             existing = await self._store.reserve(reservation)
             if existing is not None and is_in_doubt(existing, mine):
@@ -186,7 +186,7 @@ class Reservations:
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
         """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
-        execution.arm()
+        execution.start_deadline()
         answer = await ask(tool, execution.context(), arguments, entry, self._check_output)
         if answer is False:
             return

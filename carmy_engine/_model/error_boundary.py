@@ -89,7 +89,7 @@ def _is_raised_by_trio(error: BaseException) -> bool:
     trace = _traceback_of(error)
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("trio._core.")
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("trio.")
 
 
 def raise_own(error: BaseException) -> None:

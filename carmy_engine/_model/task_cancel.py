@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import trio
 
 in_grace: ContextVar[bool] = ContextVar("carmy_in_grace", default=False)
-"""The task runs the clean-up of a tool that was cancelled. Its scope counts as not cancelled meanwhile (`_grace.guide`)."""
+"""The task runs the clean-up of a tool that was cancelled. Its scope counts as not cancelled meanwhile (`run_with_grace`)."""
 
 
 def is_task_cancelled() -> bool:

@@ -16,6 +16,7 @@ from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.transport import await_foreign
 from tests.boundary.escapes import ESCAPES, RARE_ESCAPES, SECRET, foreign, made
 from tests.engine.kit import Bench, bench, code, read, told, write
+from tests.support.plain_trio import needs_internals
 
 ALL = [*ESCAPES, *RARE_ESCAPES]
 
@@ -138,7 +139,14 @@ def computed_field(fail: Raise) -> Any:
     return probed
 
 
-TOOLS = [tool_coroutine, tool_at_once, tool_thread, tool_nursery, tool_generator, tool_clean_up]
+TOOLS = [
+    tool_coroutine,
+    tool_at_once,
+    tool_thread,
+    pytest.param(tool_nursery, marks=needs_internals, id="tool_nursery"),
+    tool_generator,
+    tool_clean_up,
+]
 TYPES = [validator, default_factory, serialiser, computed_field]
 
 

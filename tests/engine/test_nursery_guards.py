@@ -8,16 +8,19 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._execution import nursery_guards
+from carmy_engine._execution.trio_internals import install_nursery_guards
 from tests.boundary.escapes import Unprintable, Unspeakable
 from tests.engine.kit import bench, code, read
+from tests.support.plain_trio import needs_internals
+
+pytestmark = needs_internals
 
 UNSPOKEN = [Unprintable(), Unspeakable()]
 
 
 @pytest.fixture(autouse=True)
 def installed() -> None:
-    nursery_guards.install()
+    install_nursery_guards()
 
 
 @pytest.mark.parametrize("error", UNSPOKEN, ids=lambda error: type(error).__name__)

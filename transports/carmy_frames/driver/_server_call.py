@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carmy_engine import AgentError, BoundEngine, Cause, ExecutionResult
-from carmy_engine.transport import QuickScope, new_execution_id
+from carmy_engine.transport import LazyDeadlineScope, new_execution_id
 
 
 class ServerCall:
@@ -20,7 +20,7 @@ class ServerCall:
 
     def __init__(self, executor: BoundEngine) -> None:
         self.executor = executor
-        self.block = QuickScope()
+        self.block = LazyDeadlineScope()
         self.execution_id = ""
         self.cause: Cause | None = None
         self._has_ended = False
