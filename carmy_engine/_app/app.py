@@ -1,4 +1,4 @@
-"""An application: tools and what they need, put together step by step and opened as an engine."""
+"""The application: tools, state, policies and a store, added one at a time and opened as an engine."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ ReadyCheck = Callable[[], Awaitable[object] | object]
 class App:
     """An application: a name, tools, state, policies, sinks, a store, an authenticator and readiness checks.
 
-    In process it reads no file and no environment, unless `configure` asks for it, and it adds no tool by itself; `app` makes
-    one that does both. Commands (``carmy``, `run`) apply the settings of the process to every application. Methods that
+    In process it reads no file and no environment unless `configure` is true, and it adds no tool by itself. `app` returns an
+    application that does both. Commands (``carmy``, `run`) apply the settings of the process to every application. Methods that
     add something return the application, so that they can be chained.
 
     ::
@@ -55,7 +55,7 @@ class App:
         name: The server's name in discovery documents.
         timeout: Seconds; the default deadline of an execution. Default: 30.
         version: The application's, for clients of MCP.
-        settings: All other settings; `name`, `timeout` and `version` win over what it says.
+        settings: All other settings; `name`, `timeout` and `version` override it.
         configure: Read ``CARMY_*`` and ``carmy.toml`` now; they win over everything that the program gives.
 
     Raises:
@@ -90,7 +90,7 @@ class App:
 
     @property
     def settings(self) -> Settings:
-        """What the application runs with, unless `open` is told otherwise."""
+        """The settings that `open` uses by default."""
         return self.deployment.over(self._given)
 
     @property
@@ -106,7 +106,7 @@ class App:
         """Declare a function as a tool and add it, in one. Takes what `carmy_engine.tool` takes.
 
         Raises:
-            DeclarationError: The function cannot be a tool; says why, where and what to write instead.
+            DeclarationError: The function cannot be a tool. The message names the reason, the place and the correction.
         """
 
         def decorate(function: F) -> F:
@@ -139,7 +139,7 @@ class App:
             app.mount(open_stdio(["carmy", "stdio", "files.py"]), prefix="fs.")
 
         Its catalog is read when the application is opened. Policies, retries, deadlines, turns and records of this
-        application apply to its tools; it is called as whoever it takes this application for.
+        application apply to its tools. It sees this application as its caller.
 
         Args:
             executor: One that is open; or what opens one, such as ``open_stdio(...)``, entered by `open` and left with it. An
@@ -199,7 +199,7 @@ class App:
         """Make a span of OpenTelemetry for every execution. Without this there are none, and they cost nothing.
 
         Args:
-            tracer: Who makes them; None for the tracer ``carmy_engine`` of the global provider.
+            tracer: The tracer; None for the tracer ``carmy_engine`` of the global provider.
 
         Raises:
             DeclarationError: There are spans already, or OpenTelemetry is not installed.
@@ -238,7 +238,7 @@ class App:
 
     @property
     def authenticator(self) -> protocols.Authenticator | None:
-        """What `authenticate` was given; None while all callers are anonymous."""
+        """The argument of `authenticate`; None if all callers are anonymous."""
         return self._authenticator
 
     def authenticate(self, authenticator: protocols.Authenticator) -> Self:
@@ -270,7 +270,7 @@ class App:
         return self
 
     def check(self) -> list[AgentError | ConfigurationError]:
-        """Every reason why `open` would refuse; empty when there is none. What is mounted is first asked by `open`."""
+        """Every problem that keeps `open` from starting; empty if there is none. Only `open` reads the catalogs of mounts."""
         return self._build(self.settings)[2]
 
     @contextlib.asynccontextmanager
@@ -281,10 +281,10 @@ class App:
 
         Args:
             settings: For this run, instead of the application's own.
-            problems: Those that the caller has found; they are refused together with the application's own.
+            problems: Problems that the caller found; `StartupError` lists them with the application's own.
 
         Raises:
-            StartupError: It cannot start; lists every problem of its tools, its state, its store and what is mounted.
+            StartupError: It cannot start. Lists every problem of its tools, state, store and mounts.
             ConfigurationError: The only problem is a setting.
         """
         settings = self.settings if settings is None else settings
@@ -339,7 +339,7 @@ class App:
     def _build(
         self, settings: Settings
     ) -> tuple[list[CompiledTool], Callable[[], protocols.IdempotencyStore], list[AgentError | ConfigurationError]]:
-        """The tools, what gives the store, and everything that is wrong with them."""
+        """The tools, the factory of the store, and all problems."""
         tools, found = self._compile()
         problems: list[AgentError | ConfigurationError] = [*found]
         given = self._store
@@ -351,7 +351,7 @@ class App:
             return tools, MemoryStore, [*problems, problem]  # never called
 
     def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
-        """Every tool that can be compiled, and what is wrong with the others."""
+        """The tools that compile, and the problems of the others."""
         compiled: list[CompiledTool] = []
         problems: list[AgentError] = []
         places: dict[str, list[str]] = {}
@@ -370,7 +370,7 @@ class App:
         return compiled, problems
 
     def _all_tools(self) -> Iterator[Declared]:
-        """What was added, then what is registered and was not added as well."""
+        """The tools that were added, then registered tools that were not."""
         yield from self._tools
         added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}
         yield from (tool for tool in self._registered() if tool.function not in added)

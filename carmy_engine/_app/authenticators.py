@@ -15,7 +15,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class BearerTokens:
-    """Knows its callers by bearer token: ``app.authenticate(BearerTokens({token: AgentContext(principal="ana")}))``.
+    """Authenticates callers by bearer token: ``app.authenticate(BearerTokens({token: AgentContext(principal="ana")}))``.
 
     Only the SHA-256 hashes of the tokens are kept, and every comparison takes the same time, whatever is presented.
     Tokens must be long and random (``secrets.token_urlsafe(32)``): a plain hash does not protect a guessable one.
@@ -37,7 +37,7 @@ class BearerTokens:
 
     @classmethod
     def from_hashes(cls, hashes: Mapping[str, AgentContext]) -> BearerTokens:
-        """The same, for configurations that shall not contain the tokens themselves.
+        """The same, from hashes, for configurations without the tokens themselves.
 
         Args:
             hashes: The caller's context for each token's SHA-256, in lower-case hex.
@@ -53,13 +53,13 @@ class BearerTokens:
         return made
 
     def __call__(self, credentials: Credentials, /) -> AgentContext | None:
-        """Return the context of the token that was presented, None when there is none or it is not known."""
+        """Return the context of the presented token; None if there is no token, or it is unknown."""
         if credentials.bearer is None:
             return None
         presented = _digest(credentials.bearer)
         found: AgentContext | None = None
         for digest, context in self._contexts:
-            # No early end: how long it takes must not tell which token was close.
+            # No early return: the time must not depend on the tokens that match in part.
             if hmac.compare_digest(presented, digest):
                 found = context
         return found

@@ -2,7 +2,7 @@
 
 The first SIGTERM, SIGINT or SIGHUP drains: the engine takes no new calls, running ones get ``drain_timeout_secs``, the rest are
 cancelled and still answered, and the process exits with 0. A second signal ends the process at once, with its children;
-so does the hard limit, for a tool that takes no notice of being cancelled.
+so does the hard limit, for a tool that ignores its cancellation.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .._engine.engine import CLOSING_SECONDS, Engine
 log = logging.getLogger("carmy.engine")
 
 FLUSH_SECONDS = 5.0
-"""What a transport gets to return once every execution has ended. It bounds its own flush more tightly; this is for bugs."""
+"""Limit for a transport to return after the last execution. It bounds its own flush more tightly; this is for bugs."""
 
 STUBBORN_SECONDS = 1.0
-"""Beyond everything else that shutting down may take. Whatever still runs then will not end by itself."""
+"""Margin beyond all other limits of a shutdown. Tools that still run then will not end by themselves."""
 
 EXIT_SECONDS = 5.0
-"""For the interpreter to end once serving has: time for what libraries send at exit."""
+"""Limit for the interpreter to exit after serving: libraries may send data at exit."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 """The last is sent where a terminal is closed; Windows has none."""
@@ -68,7 +68,7 @@ async def serve(engine: Engine, transport: Serve, *, announce: Callable[[str], N
             nursery.start_soon(_drain_after, stop, engine, serving, announce)
             with serving:
                 await _serve(engine, transport, announce)
-            # By itself (its input has ended), or because it was told to.
+            # The transport returned by itself, because its input ended, or after a signal.
             await engine.shut_down()
             nursery.cancel_scope.cancel()
 
@@ -76,8 +76,7 @@ async def serve(engine: Engine, transport: Serve, *, announce: Callable[[str], N
 async def _serve(engine: Engine, transport: Serve, announce: Callable[[str], None]) -> None:
     async with trio.open_nursery() as nursery:
         listening = await nursery.start(partial(_call, transport, engine))
-        # What is there by now stays. To look through it for garbage again and again would hold up all calls, for 90 ms each time
-        # where the SDK of MCP is among it.
+        # Freeze everything loaded so far: a full collection would stall the loop, for 90 ms with the SDK of MCP loaded.
         gc.freeze()
         announce(listening)
 
@@ -102,7 +101,7 @@ def stop_limit(settings: Settings) -> float:
 
 @contextlib.contextmanager
 def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
-    """Gives a function that limits the rest of the block, in seconds. A block that takes longer costs the process.
+    """Yield a function that limits the rest of the block, in seconds. A block that takes longer ends the process.
 
     A thread watches, because a tool may hold the event loop, or swallow every cancel and so keep its task for ever.
     """
@@ -155,8 +154,7 @@ def stop_signals(
     """Call `on_first` in the trio thread when the first stop signal arrives; end the process at the second.
 
     The handler also calls `stopping` with the first signal's number, at once and whatever the event loop does.
-    If `patient`, later signals are ignored, and all signals from the end of the block on: somebody else sees to it that the
-    process ends.
+    If `patient`, it ignores later signals, and all signals after the block: a supervisor ends the process.
 
     The handlers run between any two byte codes of the main thread, so the second signal works even while a tool holds
     the event loop. Outside the main thread signals cannot be handled, and nothing is done.
@@ -179,9 +177,9 @@ def stop_signals(
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(on_first)
 
-    # What is ignored stays so: `nohup` starts a process in this way.
-    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heard}
+    # Signals that are ignored stay ignored: `nohup` starts a process in this way.
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:

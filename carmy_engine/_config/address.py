@@ -1,4 +1,4 @@
-"""What an address of the settings says: where a server listens."""
+"""Addresses in settings: where a server listens."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class UnixAddress(msgspec.Struct, frozen=True):
 
 
 class InheritedAddress(msgspec.Struct, frozen=True):
-    """``fd://N``, or ``fd://N,M``: sockets that whoever started this process has made listen.
+    """``fd://N``, or ``fd://N,M``: listening sockets that the parent process opened.
 
     Attributes:
-        descriptors: Theirs.
-        until: ``?until=N``: of one that can be read, or has ended, once nobody else will accept who waits there. Then this process
-            does, before it stops to listen. None when somebody always will.
+        descriptors: Of the sockets.
+        until: ``?until=N``: a descriptor that becomes readable, or ends, when no other process accepts connections any more. This
+            process then accepts those that are queued before it closes the sockets. None if another process always does.
     """
 
     descriptors: tuple[int, ...]
@@ -54,10 +54,10 @@ Address: TypeAlias = TcpAddress | UnixAddress | InheritedAddress
 
 
 def split_unix_url(url: str) -> tuple[str, str | None]:
-    """What a client asks for, and the file of the socket that it asks.
+    """Split a URL into the URL to request and the file of the socket.
 
     Args:
-        url: Of a server; of one on a socket with a file as the server says it, ``http://unix:FILE`` or ``http://unix:FILE:PATH``.
+        url: Of a server. For a socket with a file, as the server logs it: ``http://unix:FILE`` or ``http://unix:FILE:PATH``.
 
     Returns:
         An ordinary URL, and the file; None when the URL was ordinary already.

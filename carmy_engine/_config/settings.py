@@ -1,6 +1,6 @@
-"""Every setting, with its default, its unit and its range. Where the values come from is the business of `_config`.
+"""Every setting, with its default, its unit and its range. `sources` reads the values.
 
-A setting that is out of range is refused when the object is built, whoever builds it.
+An object with a setting out of range cannot be created.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def check_value(key: str, expected: Any, value: Any) -> Any:
         value: What was given.
 
     Raises:
-        ConfigurationError: It does not fit. The message says what would, and never repeats the value: a store's URL
-            may contain a password.
+        ConfigurationError: The value does not fit. The message names the range, and never the value: the URL
+            of a store may contain a password.
     """
     try:
         return msgspec.convert(value, expected)
@@ -114,8 +114,8 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The table ``[mcp]``.
 
     Attributes:
-        confirm: ``ask``: the person behind a client is asked about calls that need a confirmation; ``refuse``: nobody is.
-        promote_after_secs: How long a client that knows tasks waits for an answer before its call becomes one; 0 for ever.
+        confirm: ``ask``: ask the person behind a client about calls that need a confirmation; ``refuse``: refuse these calls.
+        promote_after_secs: Time until the call of a client that supports tasks becomes a task; 0 for never.
         sessions: Over HTTP, sessions for the versions that have them. False where the requests of one client may reach
             different processes, such as behind a balancer.
     """
@@ -170,7 +170,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         drain_timeout_secs: How long running executions may go on once shutdown has begun.
         max_executions: Executions at one time; more are refused as ``OVERLOADED``.
         allow_anonymous: Serve on an address that is not loopback without an authenticator.
-        expose_errors: Development only: tell callers type and message of a tool's unexpected exceptions.
+        expose_errors: Development only: send callers the type and message of a tool's unexpected exceptions.
         http: The HTTP transport.
         mcp: MCP.
         store: The idempotency store.

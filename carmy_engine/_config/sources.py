@@ -1,6 +1,6 @@
 """Settings from outside the program: options of a command, then ``CARMY_*``, then ``carmy.toml``.
 
-They win over what the program gave, which wins over the defaults.
+They override the settings of the program, which override the defaults.
 
 One rule names the variables: ``CARMY_`` and the key's path in upper case, joined by ``_``: ``http.body_timeout_secs`` is
 ``CARMY_HTTP_BODY_TIMEOUT_SECS``. Every problem is collected, so that one start shows all of them.
@@ -30,7 +30,7 @@ PRINCIPAL_VARIABLE = "CARMY_PRINCIPAL"
 PERMISSIONS_VARIABLE = "CARMY_PERMISSIONS"
 
 _OTHER_VARIABLES = frozenset({FILE_VARIABLE, PRINCIPAL_VARIABLE, PERMISSIONS_VARIABLE})
-"""Variables that set no key: the file, and who local callers are."""
+"""Variables that set no key: the file, and the identity of local callers."""
 
 _OPEN_URLS = ("memory:", "sqlite:")
 """URLs of stores that hold no secret. Any other may hold a password."""

@@ -1,4 +1,4 @@
-"""Executors whose tools an application offers as its own: opened with it, and asked for their tools."""
+"""Executors mounted in an application: opened with it; their catalogs become tools of the application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._tools.declaration import _check_name
 from .remote_tool import RemoteTool
 
 CATALOG_SECONDS = 30.0
-"""For an executor to tell its tools at start: it may have to connect first."""
+"""Limit for the catalog of an executor at start, including its connection."""
 
 Mountable = (
     protocols.Executor

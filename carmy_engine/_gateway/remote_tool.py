@@ -1,4 +1,4 @@
-"""One call that runs in another executor, as a tool of this engine: what goes over, what comes back, and what it means here."""
+"""A tool of another executor: its request there, and the meaning of its result here."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .._model.spec import ToolSpec
 log = logging.getLogger("carmy.engine")
 
 RESULT_SECONDS = GRACE_SECONDS + 0.25
-"""Beyond the deadline, for the far side to say what came of the call at its own: it has the same limit, a moment later, and
-gives its tool a grace. What it says is the truth; without it nobody could tell whether the tool had begun."""
+"""Wait beyond the deadline for the result of the remote executor, whose own deadline and grace end a moment later. Only that
+result states whether the tool had begun."""
 
 _CAUSE_OF_CODE = {"TIMEOUT": Cause.DEADLINE, "CANCELLED": Cause.CALLER, "SHUTTING_DOWN": Cause.SHUTDOWN}
-"""Of the far side's answers: what cut the tool off there, and so what stays under the request_id here."""
+"""The cause here for each error code there; it decides the state of the request_id."""
 
 
 class RemoteTool:
     """A tool of another executor. Its calls are the `function` of a `CompiledTool` that is ``relayed``.
 
     Args:
-        executor: Who runs it.
-        name: What it is called there.
+        executor: The executor that runs it.
+        name: Its name there.
         spec: Its properties here.
     """
 
@@ -49,14 +49,14 @@ class RemoteTool:
     async def __call__(self, execution: Execution, arguments: bytes) -> Ending:
         """Run one call there to its end.
 
-        It is cancelled there when it is cancelled here, and its end waited for as briefly as the executor does.
+        A cancellation here cancels it there, and waits only as long as the executor does.
 
         Args:
-            execution: The execution here; it hears of the tool's progress.
+            execution: The execution here; it receives the tool's progress.
             arguments: JSON.
 
         Raises:
-            trio.Cancelled: Cut off here, before the far side had said what came of it.
+            trio.Cancelled: Cancelled here, before the remote result arrived.
         """
         request = ExecutionRequest(
             tool=self._name,
@@ -79,12 +79,12 @@ class RemoteTool:
 
 
 class RemoteCall:
-    """One call. It runs in a shielded task, which alone decides when it is left.
+    """One call. It runs in a shielded task, which alone ends it.
 
     Attributes:
-        scope: Cancel it to leave the call.
-        done: Set when it is over.
-        ending: What came of it, unless it was left.
+        scope: Cancel it to abandon the call.
+        done: Set at the end of the call.
+        ending: The result; None if the call was abandoned.
     """
 
     def __init__(self, executor: Executor, spec: ToolSpec, execution: Execution) -> None:
@@ -99,7 +99,7 @@ class RemoteCall:
         self.ending: Ending | None = None
 
     async def wait_for_result(self) -> bool:
-        """Cancelled: whether the far side says in time what came of the call. Only its deadline is worth waiting for."""
+        """After a cancellation: True if the remote result arrives in time. Only a deadline justifies the wait."""
         execution = self._execution
         if execution.cancellation.cause not in (None, Cause.DEADLINE) or execution.now() < execution.deadline:
             return False
@@ -108,15 +108,15 @@ class RemoteCall:
         return self.done.is_set() and self.ending is not None
 
     async def run(self, request: ExecutionRequest) -> None:
-        """Run it to its end."""
-        # From here on it may run there; only an answer can tell that it does not.
+        """Run the call to its end."""
+        # From here on the tool may run there, unless an answer states otherwise.
         self._execution.phase = Phase.RUNNING
         try:
             with self.scope:
-                # The nursery of this task would take a cancel that no scope has asked for as its own.
+                # A stray Cancelled from the executor must not reach the nursery of this task, which would swallow it.
                 self.ending = await await_foreign(self._ended(request))
         finally:
-            # Whatever else a foreign executor raises leaves by way of the nursery, to the boundary round tools.
+            # Other exceptions of a foreign executor leave through the nursery, to the boundary around tools.
             self.done.set()
 
     async def _ended(self, request: ExecutionRequest) -> Ending:
@@ -128,7 +128,7 @@ class RemoteCall:
             return self._lost(error, may_have_run=True)
 
     async def _result(self, request: ExecutionRequest) -> ExecutionResult:
-        """Its events tell whether the tool has begun there, which no answer says."""
+        """Read the events: only these show whether the tool has begun there."""
         result: ExecutionResult | None = None
         async with self._executor.stream(request) as events:
             async for event in events:
@@ -147,7 +147,7 @@ class RemoteCall:
             self._begin()
         elif isinstance(event, ToolProgress) and self._progress.is_listening:
             if event.partial_json is None:
-                # No number is told as one that is not finite, which is left out again.
+                # NaN stands for a missing number; the event omits it again.
                 progress = math.nan if event.progress is None else event.progress
                 self._progress.report(progress, event.total, event.message)
             else:
@@ -159,7 +159,7 @@ class RemoteCall:
             self._execution.starts()
 
     def _ending_of(self, result: ExecutionResult) -> Ending:
-        """The same answer, and what it means for what this engine keeps."""
+        """The ending here for a result there."""
         if result.error is None:
             self._begin()
             return Ending(b"null" if result.data_json is None else result.data_json)
@@ -174,7 +174,7 @@ class RemoteCall:
         )
 
     def _lost(self, problem: Exception, *, may_have_run: bool) -> Ending:
-        """The far side has gone. Its last words go to the log: they may hold what no caller should see."""
+        """The ending for a lost executor. The problem is logged only: its text may be confidential."""
         name = self._spec.name
         log.warning("the executor behind the tool %s was lost: %s", name, problem)
         if not may_have_run:
@@ -207,10 +207,10 @@ class RemoteCall:
 
 
 def remote_request_id(execution: Execution) -> str:
-    """The request_id of a call on the far side: equal for equal identities here, so that a retry is a retry on both hops.
+    """The request_id of a remote call: equal for equal identities here, so that a retry is a retry on both hops.
 
-    All callers of this engine are one caller there, so that it has to stand for all of an identity. A call without one gets an
-    id of its own, with which a client can repeat a request whose connection broke.
+    All callers of this engine are one caller there, so the id is derived from the whole identity. A call without a request_id
+    gets a new one, with which a client can repeat a request after a broken connection.
     """
     if execution.request_id is None:
         return f"relay:{execution.id}"
@@ -222,5 +222,5 @@ def remote_request_id(execution: Execution) -> str:
 
 def _timeout_ms(execution: Execution) -> float | None:
     remaining = execution.deadline - execution.now()
-    # Never 0, which is not a limit: the scope itself ends the call in a moment.
+    # Never 0, which means no limit; the scope here ends the call in a moment.
     return None if math.isinf(remaining) else max(remaining * 1000, 1.0)

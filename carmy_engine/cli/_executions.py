@@ -1,4 +1,4 @@
-"""Commands about executions that a store remembers: what is in doubt, and how somebody who knows settles it."""
+"""The commands ``executions``: list the executions that are in doubt, show one, settle one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Executions:
         return SUCCESS
 
     def show(self, *words: Words, store: StoreUrl = None) -> int:
-        """Print what the store knows of one execution, as JSON."""
+        """Print the entry of one execution as JSON."""
         target, execution_id = self._words(words, "show")
         with claimed_stdout() as out:
             opened = self._store_commands.searchable_store(target, store)
@@ -86,7 +86,7 @@ class Executions:
         code: Code = "SETTLED_AS_FAILED",
         released: Released = False,
     ) -> int:
-        """Settle an interrupted execution, for somebody who has found out what became of it."""
+        """Settle an interrupted execution whose outcome you have found out."""
         target, execution_id = self._words(words, "settle")
         if [completed is not None, failed is not None, released].count(True) != 1:
             raise UsageError("settle needs one of --completed JSON, --failed MESSAGE and --released")
@@ -98,8 +98,8 @@ class Executions:
                 return await _settle(store, await _find(store, execution_id), outcome)
 
             record = with_store(opened, settle)
-            said = "released" if outcome is None else record.status.value
-            out(f"{execution_id} ({record.tool}) is settled: {said}\n".encode())
+            outcome_text = "released" if outcome is None else record.status.value
+            out(f"{execution_id} ({record.tool}) is settled: {outcome_text}\n".encode())
         return SUCCESS
 
     def _words(self, words: tuple[str, ...], command: str) -> tuple[str | None, str]:
@@ -119,10 +119,10 @@ async def _find(store: SearchableStore, execution_id: str) -> Reservation:
 
 
 async def _settle(store: SearchableStore, entry: Reservation, outcome: Outcome | None) -> ExecutionRecord:
-    """Write down what has become of it, and that somebody has said so.
+    """Store the outcome, and an audit record of the settlement.
 
     Raises:
-        Failure: It is not in doubt, or was settled by somebody else just now.
+        Failure: The execution is not in doubt, or another process has just settled it.
     """
     if entry.state is not ReservationState.INTERRUPTED:
         why = "its process is alive, and will end it" if entry.state is ReservationState.RUNNING else "it has an answer"
@@ -134,7 +134,7 @@ async def _settle(store: SearchableStore, entry: Reservation, outcome: Outcome |
         else await store.complete(entry.identity, entry.execution_id, outcome, now)
     )
     if not done:
-        raise Failure(f"{entry.execution_id} was settled by somebody else just now")
+        raise Failure(f"{entry.execution_id} was settled by another process just now")
     record = ExecutionRecord(
         execution_id=entry.execution_id,
         request_id=entry.identity.request_id,
@@ -192,7 +192,7 @@ def _row(entry: Reservation) -> tuple[object, ...]:
 def _as_json(entry: Reservation, *, output: bool = False) -> bytes:
     """The entry as JSON; with `output`, what its retries get as well."""
     identity = entry.identity
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "execution_id": entry.execution_id,
         "state": entry.state,
         "tool": entry.tool,
@@ -206,7 +206,7 @@ def _as_json(entry: Reservation, *, output: bool = False) -> bytes:
     }
     if output and entry.outcome is not None:
         if entry.outcome.error is not None:
-            told["error"] = entry.outcome.error
+            fields["error"] = entry.outcome.error
         else:
-            told["data"] = msgspec.Raw(entry.outcome.data_json or b"null")
-    return msgspec.json.encode(told)
+            fields["data"] = msgspec.Raw(entry.outcome.data_json or b"null")
+    return msgspec.json.encode(fields)

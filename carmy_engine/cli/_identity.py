@@ -1,4 +1,4 @@
-"""The identity of local callers: who starts the process is its host, and may name a principal and grant permissions."""
+"""The identity of local callers: the host that starts the process may name a principal and grant permissions."""
 
 from __future__ import annotations
 

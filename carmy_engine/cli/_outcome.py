@@ -1,4 +1,4 @@
-"""How a command ends when it does not end well."""
+"""Exit codes, and the exceptions that lead to them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class UsageError(Exception):
     """The command line is wrong; exit code 2."""
 
 
-class ReaderGone(Exception):  # noqa: N818 - it is their right
-    """Whoever read standard output has seen enough; nothing is left to say."""
+class ReaderGone(Exception):  # noqa: N818 - a closed pipe is no error
+    """The reader of standard output has closed it."""
 
 
 class Failure(Exception):  # noqa: N818 - not every failure is an error of this program
-    """The command could not do its work; exit code 1."""
+    """The command failed; exit code 1."""

@@ -21,17 +21,17 @@ from ._outcome import Failure, UsageError
 EXECUTE_PATH = "/agent/execute"
 
 CONNECT_SECONDS = 10.0
-"""For the connection alone. The answer may take as long as the server's own limit for the call, which only it knows."""
+"""Limit for connecting. The server alone limits the time for the answer."""
 
 
 class _ResponseStatus(msgspec.Struct):
-    """What of an answer decides the exit code; an error answer has no status."""
+    """The part of an answer that decides the exit code; an error answer has no status."""
 
     status: str | None = None
 
 
 class _RequestBody(msgspec.Struct, omit_defaults=True):
-    """What is sent of a request: what it says beyond the defaults."""
+    """The body of a request, without fields that have their defaults."""
 
     tool: str
     arguments: Any = None
@@ -75,7 +75,7 @@ def call(
         ca_file: Certificates in PEM of the authorities that may sign the server's; without it, the system's.
 
     Returns:
-        The body of the answer, and whether it says that the execution completed.
+        The body of the answer, and whether the execution completed.
 
     Raises:
         UsageError: It is not an HTTP URL, the token is malformed, or the file holds no certificates.

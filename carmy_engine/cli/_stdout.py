@@ -1,4 +1,4 @@
-"""Keeps standard output for data: whatever tools, libraries and child processes print goes to standard error."""
+"""Standard output for data only: output of tools, libraries and child processes goes to standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Out(Protocol):
         """Write all of it.
 
         Raises:
-            ReaderGone: Nobody reads any more.
+            ReaderGone: The reader has closed it.
             Failure: It could not be written, for example to a full disk.
         """
         ...
@@ -46,7 +46,7 @@ def claimed_stdout(*, is_needed: bool = True) -> Iterator[Out]:
     real = os.dup(1)
     try:
         os.dup2(2, 1)
-        with contextlib.redirect_stdout(sys.stderr):  # in order with it, and wherever somebody has pointed sys.stdout
+        with contextlib.redirect_stdout(sys.stderr):  # in order with it, even if sys.stdout was replaced
             yield lambda data: _write(real, data)
         if sys.stdout is not None:
             with contextlib.suppress(OSError):  # standard error has lost its reader

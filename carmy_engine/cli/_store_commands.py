@@ -1,4 +1,4 @@
-"""Commands that look into a store: what it keeps, and what it has seen."""
+"""Commands that read a store: its entries and its audit records."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def with_store(store: S, use: Callable[[S], Awaitable[T]]) -> T:
     """Open the store, use it, and close it.
 
     Raises:
-        Failure: What the store, or the command, says is wrong.
+        Failure: The store, or the command, failed.
     """
 
     async def main() -> T:
@@ -160,7 +160,7 @@ def with_store(store: S, use: Callable[[S], Awaitable[T]]) -> T:
         return trio.run(main)
     except (CarmyError, Failure):
         raise
-    except Exception as error:  # noqa: BLE001 - a guard round the store, which says in its own words what is wrong
+    except Exception as error:  # noqa: BLE001 - the boundary around the store; its message is the reason
         raise Failure(str(error) or type(error).__name__) from None
 
 
@@ -194,7 +194,7 @@ def checked_limit(limit: int) -> int:
 
 
 def _when(option: str, text: str | None) -> float | None:
-    """A moment as Unix seconds: a date or a time, local unless it says otherwise, or so long ago."""
+    """The Unix seconds of a date, of a time (local without an offset), or of a time ago."""
     if text is None:
         return None
     if (ago := _AGO.fullmatch(text)) is not None:

@@ -1,7 +1,7 @@
-"""Several processes that serve on the same sockets: started, watched, replaced when they end, and ended together.
+"""The supervisor of several processes that serve on the same sockets: it starts, watches, replaces and stops them.
 
-The sockets are the supervisor's, and each worker inherits them. So all of them take connections from one queue: whoever is free takes
-the next one, and a worker that dies takes none with it that it had not accepted.
+The supervisor opens the sockets and each worker inherits them. So all workers accept connections from one queue: a free worker takes
+the next one, and connections that a dying worker has not accepted stay in the queue.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MARGIN_SECONDS = 2.0
 """Beyond the time that a worker's own limit gives it to end."""
 
 MAX_LINE_BYTES = 8192
-"""Of what a worker says about where it listens."""
+"""Longest line in which a worker reports its address."""
 
 ALONE = "each has turns, rate limits and max_executions of its own, and knows its own executions only; MCP has no sessions here"
-"""What several processes do not share."""
+"""The state that several processes do not share."""
 
 
 def next_wait(crashes: int) -> float | None:
@@ -47,7 +47,7 @@ def next_wait(crashes: int) -> float | None:
 
 
 def ending(code: int) -> str:
-    """In words, how a process has ended."""
+    """A description of the end of a process."""
     if code >= 0:
         return f"ended with exit code {code}"
     with contextlib.suppress(ValueError):
@@ -112,9 +112,9 @@ class Supervisor:
         self._code = SUCCESS
 
     async def run(self) -> int:
-        """Keep the processes running until a signal, or until there is no sense in it. Nothing of them is left then.
+        """Keep the processes running until a signal, or until one keeps crashing. No process is left then.
 
-        The first worker starts alone: what is wrong with an application is wrong in all of them, and said once.
+        The first worker starts alone, so a problem of the application is reported once.
 
         Returns:
             The exit code.
@@ -156,7 +156,7 @@ class Supervisor:
             _kill(process)
 
     async def _keep(self, number: int, *, task_status: trio.TaskStatus[str]) -> None:
-        """Keep one worker running. Started with the line that says where it listens; empty when it never came to that."""
+        """Keep one worker running. Started with the line that ends in its address; empty if it never listened."""
         was_ready = False
         crashes = 0
         while not self._stop.is_set():
@@ -173,7 +173,7 @@ class Supervisor:
                 break
             how = f"process {number} of {self._count} (pid {process.pid}) {ending(code)}"
             if not was_ready:
-                if code not in {FAILURE, USAGE}:  # else it has said itself what is wrong
+                if code not in {FAILURE, USAGE}:  # else it has reported the problem itself
                     self._say(f"{how} before it was ready")
                 self._fail()
                 break
@@ -205,7 +205,7 @@ class Supervisor:
             self._processes[process] = ours
             try:
                 if self._stop.is_set():
-                    _stop(process, ours)  # the others have been told already
+                    _stop(process, ours)  # the others have been stopped already
                 yield process, trio.SocketStream(here)
             finally:
                 del self._processes[process]
@@ -216,19 +216,21 @@ class Supervisor:
 
 
 async def _first_line(stream: trio.SocketStream) -> str:
-    """The first line that a worker says; empty when it ends before."""
-    heard = b""
+    """The first line that a worker sends; empty if it ends before."""
+    received = b""
     with contextlib.suppress(trio.BrokenResourceError):
         while (
-            b"\n" not in heard and len(heard) < MAX_LINE_BYTES and (data := await stream.receive_some(MAX_LINE_BYTES))
+            b"\n" not in received
+            and len(received) < MAX_LINE_BYTES
+            and (data := await stream.receive_some(MAX_LINE_BYTES))
         ):
-            heard += data
-    line, end, _ = heard.partition(b"\n")
+            received += data
+    line, end, _ = received.partition(b"\n")
     return line.decode(errors="replace") if end else ""
 
 
 def _stop(process: trio.Process, control: socket.socket) -> None:
-    """Tell a worker that all of them stop."""
+    """Notify a worker that all of them stop, then signal it."""
     with contextlib.suppress(OSError):  # it has ended
         control.send(b".")
     process.terminate()

@@ -1,4 +1,4 @@
-"""What a command runs on: ``file.py``, ``file.py:app`` or ``module:app``."""
+"""The target of a command: ``file.py``, ``file.py:app`` or ``module:app``."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _load_app(target: str | None, deployment: Deployment) -> App:
 
 
 def refuse_nested_run() -> None:
-    """Say so when a target starts its own command line while it is being loaded.
+    """Refuse a command line that a target starts while it is being loaded.
 
     Raises:
         Failure: A target is being loaded.
@@ -141,7 +141,7 @@ def _load(target: str, what: Path | str) -> ModuleType:
         return _load_file(what) if isinstance(what, Path) else _load_module(what)
     except (CarmyError, UsageError, Failure):
         raise  # these explain themselves
-    except Exception:  # noqa: BLE001 - the guard round the import of somebody's program
+    except Exception:  # noqa: BLE001 - the boundary around the import of the user's program
         raise Failure(f"{target} could not be loaded:\n{traceback.format_exc()}") from None
     finally:
         _loading.pop()

@@ -1,8 +1,7 @@
-"""One process of several, as it sees itself: what the supervisor passes on to it, and what it tells the supervisor.
+"""A worker: one of several serving processes, and its connection to the supervisor.
 
-Between the two is one socket. The worker writes the line that says where it listens, once it does. The supervisor writes
-something when it stops all of them, before it tells them by a signal. That the socket ends without it means that the supervisor has
-ended, in whatever way.
+The two share one socket. The worker writes the line with its address once it listens. Before the supervisor stops all workers by
+a signal, it writes one byte. An end of the socket without that byte means that the supervisor has ended.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ def environment(control: int, listening: Sequence[int], *, are_ours: bool) -> Ma
     Args:
         control: The descriptor of its end of the socket.
         listening: The descriptors of what it serves on.
-        are_ours: Nobody else has those sockets, so that who waits there when all stop is to be accepted.
+        are_ours: No other process has those sockets, so the last worker must accept the connections in the queue.
     """
     address = f"fd://{','.join(map(str, listening))}" + (f"?until={control}" if are_ours else "")
     return {**os.environ, _VARIABLE: f"{control}:{address}"}
 
 
 class Worker:
-    """This process, if a supervisor has started it.
+    """This process, started by a supervisor.
 
     Args:
         control: Its end of the socket.
@@ -45,7 +44,7 @@ class Worker:
     def __init__(self, control: socket.socket, address: str) -> None:
         self._control = control
         self._address = address
-        self._told = False
+        self._has_announced = False
         threading.Thread(target=self._watch, name="carmy-supervisor", daemon=True).start()
 
     def adapted(self, settings: Settings) -> Settings:
@@ -53,9 +52,9 @@ class Worker:
         return msgspec.structs.replace(settings, address=self._address)
 
     def announce(self, line: str) -> None:
-        """Tell the supervisor the first line, which says where this process listens; it has its own for the rest."""
-        if not self._told:
-            self._told = True
+        """Send the supervisor the first line, which ends in the address. It writes all further lines itself."""
+        if not self._has_announced:
+            self._has_announced = True
             with contextlib.suppress(OSError):  # it has ended, as the thread will find
                 self._control.sendall(f"{line}\n".encode())
 
@@ -63,7 +62,7 @@ class Worker:
         """Stop as after a signal when the supervisor has ended. A thread, because a tool may hold the event loop."""
         with contextlib.suppress(OSError):
             if self._control.recv(1, socket.MSG_PEEK):
-                return  # it stops all, and the signal is its business; what it says stays there for the listening sockets
+                return  # it stops all workers and sends the signal itself; the byte stays unread for the listening sockets
         os.kill(os.getpid(), signal.SIGTERM)
 
 

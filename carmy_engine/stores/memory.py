@@ -25,14 +25,14 @@ RETENTION_SECONDS = 7 * 24 * 3600.0
 """How long a completed entry is replayed, counted from its completion."""
 
 _ENTRY_BYTES = 512
-"""What an entry costs beside its output or error."""
+"""Bytes of an entry beside its output or error."""
 
 
 class MemoryStore:
-    """Completed entries age out after the retention; running and interrupted ones never do.
+    """A store in memory. Completed entries age out after the retention; running and interrupted ones never do.
 
-    When it is full, completed entries of tools that may be repeated give way, the oldest first. No others do: an id that may stand
-    for a committed effect is never forgotten early.
+    A full store drops completed entries of tools that may be repeated, the oldest first. It drops no others: an id may stand for
+    a committed effect.
 
     Args:
         max_entries: Identities at one time.

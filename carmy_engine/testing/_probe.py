@@ -49,7 +49,7 @@ class Pending:
 
 
 class Probe:
-    """An executor under test, and names that nobody else uses on it.
+    """An executor under test, and unique names on it.
 
     Names are unique for each probe, so that many checks can share one executor, also at the same time.
     """
@@ -127,7 +127,7 @@ class Probe:
                             if event.kind == "tool.waiting":
                                 waiting.set()
                             elif event.kind == "execution.completed":
-                                pending.result = event.result  # type: ignore[attr-defined] # kind says it has one
+                                pending.result = event.result  # type: ignore[attr-defined] # the kind has one
             finally:
                 pending.done.set()
 

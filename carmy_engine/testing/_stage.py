@@ -89,7 +89,7 @@ class Stage:
             self._changed.wait_for(lambda: gate in self._opened)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something that this stage knows has come true."""
+        """Wait until a condition on this stage is true."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             event = trio.Event()
@@ -120,7 +120,7 @@ class Stage:
                 self._notify()
 
     def _notify(self) -> None:
-        """Wake whoever waits; the lock is held."""
+        """Wake all waiters; the lock is held."""
         self._changed.notify_all()
         waiters, self._waiters = self._waiters, []
         for thread, token, event in waiters:

@@ -46,7 +46,7 @@ class Check(Generic[S]):
             with trio.fail_after(CHECK_SECONDS):
                 async with make() as subject:
                     await self.prove(subject)
-        except Exception as error:  # whatever went wrong, the requirement it went wrong for has to be told
+        except Exception as error:  # every failure is reported with its requirement
             raise RequirementError(f"{self.id}: {self.statement}") from error
 
     def __str__(self) -> str:

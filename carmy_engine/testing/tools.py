@@ -1,7 +1,7 @@
-"""Scripted tools: they do exactly what a call says, so that a test can put an engine into any situation.
+"""Scripted tools: the arguments of a call are their script, so a test can put an engine into any situation.
 
 Two kinds. The *actors* share one behaviour and differ in what they declare: ``read``, ``write``, ``thread_write`` … (see
-`ACTORS`). Each counts an effect under the call's ``tag`` and then does what ``then`` says. The others are small and
+`ACTORS`). Each counts an effect under the call's ``tag`` and then does the action ``then``. The others are small and
 plain: ``echo``, ``sleep``, ``progress``. Everything that a test has to control or to learn is reached through tools as well
 (``open_gate``, ``arrived``, ``effects`` …), so that it works the same when the engine lives in another process.
 

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("carmy_engine", "transports")
 NOT_YET = frozenset(
     {
-        "carmy_engine/_app", "carmy_engine/_config", "carmy_engine/_engine", "carmy_engine/_execution", "carmy_engine/_gateway",
+        "carmy_engine/_engine", "carmy_engine/_execution",
         "carmy_engine/_idempotency", "carmy_engine/_json_schema", "carmy_engine/_model", "carmy_engine/_schema",
-        "carmy_engine/_tools", "carmy_engine/cli", "carmy_engine/providers", "carmy_engine/stores", "carmy_engine/testing",
+        "carmy_engine/_tools", "carmy_engine/providers",
         "transports/carmy_http", "transports/carmy_net",
         "transports/carmy_websocket",
     }

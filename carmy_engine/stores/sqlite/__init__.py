@@ -1,8 +1,8 @@
 """An idempotency store in an SQLite file: retries that survive a crash. Needs the extra ``sqlite``.
 
-``_store`` is the store; its methods are jobs for ``_writer``, which puts them into transactions of ``_database``, inside which
-``_entries`` says what is done to the rows (``_rows``) of a file that looks as ``_schema`` says. ``_liveness_locks`` show which stores are alive.
-``_records`` are the audit trail, which ``_sink`` hands to the writer.
+``_store`` is the store. Its methods are jobs for ``_writer``, which groups them into transactions of ``_database``. In a transaction,
+``_entries`` reads and writes rows (``_rows``) of the tables that ``_schema`` defines. ``_liveness_locks`` show which stores are alive.
+``_records`` are the audit trail; ``_sink`` adds to it through the writer.
 """
 
 from ..._model.extras import missing_extra

@@ -17,7 +17,7 @@ class Connection:
 
     Args:
         path: Of the file.
-        on_busy: Called while somebody else holds the file; True to try again.
+        on_busy: Called while another connection holds the file; True to try again.
     """
 
     def __init__(self, path: Path, on_busy: Callable[[], bool]) -> None:

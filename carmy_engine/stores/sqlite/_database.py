@@ -1,4 +1,4 @@
-"""The file: opened, kept open and given up again. Everything here runs in the writer's thread, and may wait."""
+"""The database file and its connection. Everything here runs in the writer's thread, and may block."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ._schema import LOCKED_IN_FILE, check_version, migrate, retire_lock_file
 log = logging.getLogger("carmy.engine")
 
 PATIENCE_SECONDS = 5.0
-"""Longest wait for other processes that use the file. A transaction takes milliseconds, so this means that something is
-wrong; it is less than the engine waits for a store to record an ending."""
+"""Longest wait for other processes that use the file. A transaction takes milliseconds, so more is a fault. It is less than the
+engine's own limit for a store."""
 
 PAUSE_SECONDS = 0.003
 """Longest pause between two attempts to get hold of the file: about as long as a transaction with one sync."""
@@ -90,10 +90,10 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Interrupt what this store has left running, and let go of the file. Idempotent.
+        """Interrupt the running entries of this store, and close the file. Idempotent.
 
         Raises:
-            StoreError: The former could not be done. The file is closed all the same, and whoever opens it next will do it.
+            StoreError: Entries could not be interrupted. The file is closed all the same; the next process that opens it does it.
         """
         try:
             if self._connection is not None:
@@ -181,7 +181,7 @@ class Database:
         return connection
 
     def _register(self, connection: Connection, locks: LivenessLocks) -> None:
-        """Take an owner's id, unless there is one from before an error, and interrupt what the dead have left."""
+        """Insert an owner, unless one is left from before an error, and interrupt the entries of dead owners."""
         claimed = False
         connection.run("BEGIN IMMEDIATE")
         try:
@@ -191,7 +191,7 @@ class Database:
                 self._owner = connection.insert("INSERT INTO owners (pid, opened_at) VALUES (?, ?)", values)
                 claimed = locks.claim(self._owner)
                 assert claimed, "an owner's id is not used twice, and those alive are known"
-            Entries(connection, locks, self._owner, self._bounds).bury_the_dead()
+            Entries(connection, locks, self._owner, self._bounds).interrupt_dead_owners()
             connection.run("COMMIT")
         finally:
             if connection.in_transaction:

@@ -18,7 +18,7 @@ from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, checksum_of, unpack
 
 SWEPT_AT_ONCE = 1000
 """Entries past their retention that one transaction drops: more than it can add, so that sweeping keeps up, and few enough
-that nobody notices."""
+not to delay callers."""
 
 GIVE_WAY_AT_ONCE = 64
 """Most completed entries of repeatable tools that go at once when there is no room, and no more than a thousandth of all."""
@@ -107,7 +107,7 @@ class Entries:
         self._owner = owner
         self._bounds = bounds
         self._now = bounds.clock()
-        self._room: tuple[int, int] | None = None  # entries and bytes that may be added; None until somebody asks
+        self._room: tuple[int, int] | None = None  # entries and bytes that may be added; None until first counted
 
     def reserve(self, new: NewEntry) -> Reservation | None:
         """See `IdempotencyStore.reserve`."""
@@ -143,7 +143,7 @@ class Entries:
         return self._connection.changes(_INTERRUPT, values) == 1
 
     def find(self, key: bytes) -> Reservation | None:
-        """The entry as it has to be seen now: gone if past its retention, interrupted if its owner is dead."""
+        """The current entry: None if past its retention, interrupted if its owner is dead."""
         row = self._connection.row(_FIND, (key,))
         if row is None:
             return None
@@ -154,21 +154,21 @@ class Entries:
                 self._connection.run("DELETE FROM entries WHERE key = ?", (key,))
                 return None
         elif owner is not None and not self._is_alive(owner):
-            self._bury(owner)
+            self._interrupt_owner(owner)
             return self.find(key)
         return entry
 
     def newest(self, state: ReservationState | None, tool: str | None, limit: int) -> list[Reservation]:
         """The newest entries, newest first; without a state, those that are not completed."""
-        self.bury_the_dead()
-        # An index knows those that are not completed, and only if the query says that it wants no others.
+        self.interrupt_dead_owners()
+        # SQLite uses the index of entries in doubt only if the query excludes completed ones literally.
         statement = _LIST_COMPLETED if state is ReservationState.COMPLETED else _LIST
         rows = self._connection.rows(statement, (limit, tool, state))
         return [unpack(row)[0] for row in rows]
 
     def find_execution(self, execution_id: str) -> Reservation | None:
         """The entry that an execution holds. Looks at all of them."""
-        self.bury_the_dead()
+        self.interrupt_dead_owners()
         row = self._connection.row(_OF_EXECUTION, (execution_id,))
         return None if row is None else unpack(row)[0]
 
@@ -176,21 +176,21 @@ class Entries:
         """Add audit records, and drop some of those that have been kept for long enough."""
         self.records.add(rows, self._now - self._bounds.audit_retention)
 
-    def bury_the_dead(self) -> None:
-        """Interrupt what owners that are no longer alive have left running."""
+    def interrupt_dead_owners(self) -> None:
+        """Interrupt the running entries of owners that are no longer alive."""
         for (owner,) in self._connection.rows("SELECT id FROM owners"):
             if not self._is_alive(owner):
-                self._bury(owner)
+                self._interrupt_owner(owner)
 
     def leave(self) -> None:
-        """Interrupt what this store has left running; it has no owner from now on."""
+        """Interrupt the running entries of this store, and delete its owner."""
         self._disown(self._owner)
 
     def _is_alive(self, owner: int) -> bool:
         return owner == self._owner or self._locks.is_alive(owner)
 
-    def _bury(self, owner: int) -> None:
-        """Interrupt what a dead owner has left running, and put it on record: its own process could not."""
+    def _interrupt_owner(self, owner: int) -> None:
+        """Interrupt the running entries of a dead owner, and add the audit records that its process could not write."""
         left = [unpack(row)[0] for row in self._connection.rows(_OF_OWNER, (owner,))]
         if left:
             self.audit([pack_record(_cut_off(entry)) for entry in left])

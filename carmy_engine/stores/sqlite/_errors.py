@@ -1,4 +1,4 @@
-"""What can be wrong with the file, in words for the log; `reason` is the one word that callers are told."""
+"""Errors of the file. The message is for the log; callers receive only the word `reason`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..._model.protocols import StoreError
 
 
 class FileLockedError(StoreError):
-    """Somebody else held the file for longer than a caller should wait."""
+    """Another process held the file for longer than a caller should wait."""
 
     reason = "locked"
 

@@ -1,8 +1,7 @@
-"""Who is alive: one locked byte of the database file for each open store.
+"""Liveness locks: one locked byte of the database file for each open store.
 
-A running entry names the store that reserved it. That store holds a lock on a byte of its own for as long as its process
-lives; the kernel drops the lock when the process ends, however it ends. So neither clocks nor process numbers, which are
-used again, have a say in who is dead.
+A running entry names the store that reserved it. That store holds a lock on a byte of its own while its process lives; the kernel
+drops the lock when the process ends, however it ends. So liveness depends neither on clocks nor on process ids, which are reused.
 
 The bytes lie far beyond the end of the file. So the locks cannot be removed while the database stays.
 

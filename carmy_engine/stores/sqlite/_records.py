@@ -21,11 +21,11 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ExecutionRecord).decode
 
 Row = tuple[float, str, str, str | None, bytes]
-"""What is filtered by, and the record as JSON."""
+"""The columns for filters, and the record as JSON."""
 
 
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which audit records somebody wants to see; see `SqliteStore.records`."""
+    """A filter for audit records; see `SqliteStore.records`."""
 
     tool: str | None
     status: ExecutionStatus | None

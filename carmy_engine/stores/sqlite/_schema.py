@@ -1,4 +1,4 @@
-"""What the file looks like, and how older files become like it. Forward only."""
+"""The tables of the file, and the migrations of older files. Forward only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._errors import CorruptFileError, FileLockedError, NewerFileError
 from ._liveness_locks import LivenessLocks
 
 APPLICATION_ID = 0x63726D79
-"""``crmy`` in the header of the file: how a file of another program is told from one of ours."""
+"""``crmy`` in the header of the file; it distinguishes the file from those of other programs."""
 
 MIGRATIONS = (
     """

@@ -8,10 +8,10 @@ from ._writer import Writer
 
 
 class SqliteSink:
-    """Hands records to the store's writer, and never waits for it.
+    """Adds records to the writer's queue, and never waits.
 
-    They are written in the next transaction, whatever it is for, a few hundredths of a second later if there is none. If the
-    file cannot be written they wait, up to a bound (`MAX_QUEUED_RECORDS`); then the newest are dropped, counted, and the log says so once.
+    The next transaction writes them; without other work, one begins a few hundredths of a second later. While the file cannot be
+    written, the queue grows up to `MAX_QUEUED_RECORDS`. Further records are dropped and counted, which is logged once.
     """
 
     def __init__(self, writer: Writer) -> None:

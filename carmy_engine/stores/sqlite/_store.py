@@ -1,4 +1,4 @@
-"""The store: what `IdempotencyStore` asks for, as jobs for the writer."""
+"""The store: the methods of `IdempotencyStore`, as jobs for the writer."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ AUDIT_SECONDS = 90 * 24 * 3600.0
 class SqliteStore:
     """Keeps entries in an SQLite file. Several stores, in several processes of one machine, may share it.
 
-    What `reserve` and `complete` have answered survives the end of the process, and with ``durability="full"`` that of the
-    machine. A running entry whose process has ended is *interrupted* for everybody else from then on.
+    Results of `reserve` and `complete` survive the end of the process, and with ``durability="full"`` a power cut. A running
+    entry whose process has ended is *interrupted* for all others from then on.
 
-    If a caller is cancelled it leaves at once. Its reservation is then withdrawn or taken back; an ending (`complete`,
-    `release`, `interrupt`) is recorded all the same, before anything else is done to the file. So is one whose recording
-    has failed, as soon as the file can be written again.
+    A cancelled caller leaves at once. The store then withdraws its reservation or takes it back. It records an ending
+    (`complete`, `release`, `interrupt`) all the same, before any other change. An ending that could not be written is
+    recorded as soon as the file can be written again.
 
     Every method may raise a `StoreError`; its `reason` is one of ``locked``, ``disk_full``, ``corrupt``, ``read_only``,
     ``cannot_open``, ``newer_version``, ``replaced``, ``io_error``, ``closed`` and ``failed``. The file is opened anew after most of
     them, so that the store works again once the reason is gone.
 
-    When it is full, completed entries of tools that may be repeated give way, the oldest first; no others do.
+    A full store drops completed entries of tools that may be repeated, the oldest first, and no others.
 
     Args:
         path: Of the file; made if it is missing, readable and writable for its owner only. Beside it are files with the
@@ -101,7 +101,7 @@ class SqliteStore:
 
     @property
     def transactions(self) -> int:
-        """How many there have been; each has served everybody who came while the one before it was written."""
+        """The number of transactions so far; each serves the callers that arrived during the one before."""
         return self._writer.transactions
 
     async def prepare(self) -> None:

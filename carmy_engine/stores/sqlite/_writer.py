@@ -1,7 +1,7 @@
-"""Group commit: callers that come while a transaction is being written share the next one, and its one sync.
+"""Group commit: callers that arrive while a transaction is written share the next one, and its one sync.
 
-One transaction is one function in one worker thread, and there is one at a time. It takes what is waiting once it has the right
-to write, so that callers that came while it waited for that are in it as well.
+A transaction is one function in one worker thread, one at a time. It takes the waiting jobs once it holds the write lock, so it
+includes callers that arrived while it waited for the lock.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ MAX_JOBS = 512
 """Callers in one transaction: enough to make the sync's share small, few enough for a transaction of some ten milliseconds."""
 
 MAX_DEFERRED = 10_000
-"""Jobs that nobody waits for, done first in the next transaction."""
+"""Deferred jobs: they have no waiting caller, and run first in the next transaction."""
 
 MAX_DEFERRED_BYTES = 64 * 1024 * 1024
-"""Of outputs in them. There are many only if the file has failed for long, so what does not fit is dropped: such an entry
+"""Outputs in deferred jobs. There are many only after a long failure of the file. A job that does not fit is dropped; its entry
 counts as running until this process ends, and as interrupted from then on."""
 
 
 MAX_QUEUED_RECORDS = 20_000
-"""Audit records that wait to be written: some seconds' worth at full speed, and about ten megabytes."""
+"""Audit records in the queue: some seconds' worth at full speed, and about ten megabytes."""
 
 RECORDS_AT_ONCE = 1000
-"""Of them in one transaction."""
+"""Audit records in one transaction."""
 
 AUDIT_DELAY_SECONDS = 0.05
-"""How long they wait for a transaction that there would be anyhow. What is lost with the process is younger than that."""
+"""Longest wait of a record for the transaction of another job. A crash loses only younger records."""
 
 
 class Job(Generic[T]):
-    """Something to be done in a transaction.
+    """A unit of work in a transaction.
 
     Args:
-        operate: Does it. May be called again, in another transaction, if the first one failed.
-        undo: What takes it back when its caller has left before the answer; it gets the answer. None to leave it done.
-        must_run: It is to be done even if its caller leaves or the file fails: then, in the next transaction.
-        size: Bytes that it holds on to.
+        operate: The work. Called again, in another transaction, if the first one failed.
+        undo: Gets the result if the caller has left before it, and returns the work that reverts it, or None.
+        must_run: It runs even if its caller leaves or the file fails: then, in the next transaction.
+        size: Bytes that it keeps in memory.
     """
 
     __slots__ = ("error", "left", "must_run", "operate", "size", "taken", "task", "undo", "value")
@@ -90,11 +90,11 @@ class _Batch:
 
 
 class Writer:
-    """Takes jobs from tasks of one trio run, and does them in transactions.
+    """Runs the jobs of tasks of one trio run in transactions.
 
     Attributes:
         transactions: How many there have been.
-        dropped: Audit records that found no room.
+        dropped: Audit records for which the queue had no room.
     """
 
     def __init__(self, database: Database) -> None:
@@ -116,7 +116,7 @@ class Writer:
         """Do it in a transaction, and return what it returns once that is committed.
 
         If cancelled, the caller leaves at once. A job that waits in the queue is withdrawn, and one in a transaction is
-        taken back by its `undo`, before anything else is done to the file; but one that is `must_run` will be done.
+        reverted by its `undo`, before any other change; but one that is `must_run` is deferred.
 
         Raises:
             StoreError: There was no transaction; nothing was changed.
@@ -136,7 +136,7 @@ class Writer:
         return cast("T", job.value)
 
     def queue_record(self, row: Row) -> None:
-        """Write an audit record soon. Never waits; what finds no room is dropped, and counted."""
+        """Queue an audit record. Never waits; a record for which there is no room is dropped and counted."""
         if len(self._audit_queue) >= MAX_QUEUED_RECORDS or self._closing is not None:
             self.dropped += 1
             if not self._dropping:
@@ -153,7 +153,7 @@ class Writer:
             trio.lowlevel.spawn_system_task(self._time_audit)
 
     async def _time_audit(self) -> None:
-        """Give the records that have been posted a transaction of their own, if they have waited for one in vain."""
+        """Begin a transaction for the queued records, unless one has written them meanwhile."""
         try:
             await trio.sleep(AUDIT_DELAY_SECONDS)
         finally:
@@ -210,7 +210,7 @@ class Writer:
             self._busy = False
 
     def _transact(self, batch: _Batch) -> None:
-        """In the thread. Never raises: somebody waits for every job."""
+        """In the thread. Never raises: every job has a waiting caller."""
         with self._lock:
             patient = list(self._waiting)
         try:
@@ -222,15 +222,15 @@ class Writer:
                     self._attempt(job, entries)
         except StoreError as error:
             batch.error = error
-        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave callers waiting for ever
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             batch.error = UnexpectedError(f"{self._database.path}: {type(error).__name__}: {error}")
             batch.error.__cause__ = error
         if batch.error is not None and not batch.jobs:
-            # It was not even begun. Those who have come since have not waited long enough to be refused.
+            # It did not begin. Only callers that waited from its start are refused; later ones stay in the queue.
             self._take(batch, patient)
 
     def _attempt(self, job: Job[object], entries: Entries) -> None:
-        """Do one job. What is wrong with its values is its caller's business; what is wrong with the file, everybody's."""
+        """Run one job. A fault of its values fails the job; a fault of the file fails the transaction."""
         job.error = None
         try:
             job.value = job.operate(entries)
@@ -278,7 +278,7 @@ class Writer:
             if not job.left:
                 assert job.task is not None
                 trio.lowlevel.reschedule(job.task)
-        # Debts alone are no reason to try again at once what has just failed. The next caller is one, and so is the end.
+        # After a failure, deferred jobs alone begin no transaction; the next caller does, and so does the end.
         if batch.error is None or self._waiting:
             self._start()
         elif self._closing is not None:

@@ -104,7 +104,7 @@ async def timeouts(probe: Probe) -> None:
 
 @suite.check("E-210")
 async def precedence(probe: Probe) -> None:
-    """The first fault in the order tool, ids, arguments is the one that is told; a confirmation comes after the ids."""
+    """The first fault in the order tool, ids, arguments is the one that is reported; a confirmation comes after the ids."""
     await probe.refused("TOOL_NOT_FOUND", "nobody", {"x": 1}, request_id="")
     await probe.refused("INVALID_ID", "destructive", {"x": 1}, request_id="")
     await probe.refused("CONFIRMATION_REQUIRED", "destructive", {"tag": probe.name()})

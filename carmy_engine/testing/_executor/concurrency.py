@@ -122,7 +122,7 @@ async def thread_keeps_turn(probe: Probe) -> None:
 
 @suite.check("E-708")
 async def replay_needs_no_turn(probe: Probe) -> None:
-    """A replay waits for nobody's turn."""
+    """A replay does not wait for a turn."""
     gate, request_id = probe.gate(), probe.name()
     await probe.call("serial_write", {"tag": "a"}, request_id=request_id)
     async with trio.open_nursery() as nursery:

@@ -75,7 +75,7 @@ async def refusal(probe: Probe) -> None:
 
 @suite.check("E-404")
 async def failure(probe: Probe) -> None:
-    """A failing tool has a tool completed event that says so, and the error in the last event."""
+    """A failing tool has a tool completed event with its failure, and the error in the last event."""
     for then, code in (("error", "OUT_OF_STOCK"), ("crash", "TOOL_PANIC"), ("invalid_output", "INVALID_OUTPUT")):
         events = await probe.events("write", {"then": then})
         end = last(events)
@@ -133,7 +133,7 @@ async def slow_reader(probe: Probe) -> None:
     async with probe.executor.stream(request) as channel:
         for _ in range(3):
             await channel.receive()
-        for _ in range(3):  # other calls are not held up by a stream that nobody reads
+        for _ in range(3):  # an unread stream does not hold up other calls
             await probe.call("echo", {"text": "a"})
         read = 3
         async for event in channel:
@@ -145,7 +145,7 @@ async def slow_reader(probe: Probe) -> None:
 
 @suite.check("E-408")
 async def waiting(probe: Probe) -> None:
-    """A call that waits for its turn has the event tool waiting before tool started, and says how long it waited."""
+    """A call that waits for its turn has the event tool waiting before tool started, and the time that it waited."""
     gate = probe.gate()
     events: list[ExecutionEvent] = []
     async with trio.open_nursery() as nursery:

@@ -15,7 +15,7 @@ from .suite import suite
 async def _join(
     probe: Probe, nursery: trio.Nursery, tool: str, arguments: dict[str, Any], request_id: str, count: int = 1
 ) -> list[Pending]:
-    """Begin to join a run, and give them time to get there: whoever comes later finds the answer instead."""
+    """Begin to join a run, and give the joiners time to reach it: a later call gets the stored answer instead."""
     joiners = [probe.start(nursery, tool, arguments, request_id=request_id, on_running="wait") for _ in range(count)]
     for _ in range(3):
         await probe.effects(arguments["tag"])
@@ -111,7 +111,7 @@ async def joining_what_frees(probe: Probe) -> None:
 
 @suite.check("E-323")
 async def joining_what_is_left(probe: Probe) -> None:
-    """If the caller of the run goes away, its joiners run what may be repeated, and are told that anything else is uncertain."""
+    """If the caller of the run goes away, its joiners run a tool that may be repeated, and get an uncertain outcome for any other."""
     for tool in ("read", "write"):
         tag, gate, request_id = probe.name(), probe.gate(), probe.name()
         arguments = {"tag": tag, "then": "wait", "gate": gate}

@@ -107,7 +107,7 @@ async def group(probe: Probe) -> None:
 
 @suite.check("E-109")
 async def invalid_output(probe: Probe) -> None:
-    """An output that does not fit its schema is ``INVALID_OUTPUT``, and says that the tool ran."""
+    """An output that does not fit its schema is ``INVALID_OUTPUT``, with the detail that the tool ran."""
     tag = probe.name()
     result = await probe.refused("INVALID_OUTPUT", "write", {"tag": tag, "then": "invalid_output"})
     assert result.error is not None
@@ -118,7 +118,7 @@ async def invalid_output(probe: Probe) -> None:
 
 @suite.check("E-110")
 async def large_output(probe: Probe) -> None:
-    """An output over the tool's limit is ``OUTPUT_TOO_LARGE``, and says that the tool ran."""
+    """An output over the tool's limit is ``OUTPUT_TOO_LARGE``, with the detail that the tool ran."""
     result = await probe.refused("OUTPUT_TOO_LARGE", "write", {"then": "large_output"})
     assert result.error is not None
     assert result.error.category == "capacity"

@@ -1,4 +1,4 @@
-"""One entry: who may change it, and how."""
+"""The life of one entry, and the executions that may change it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def release(shelf: Shelf) -> None:
 
 @suite.check("S-206")
 async def interrupt(shelf: Shelf) -> None:
-    """An interrupted entry says when and why, stays taken, and is not interrupted twice."""
+    """An interrupted entry has a time and a cause, stays taken, and is not interrupted twice."""
     async with shelf.open() as store:
         for number, cause in enumerate([Cause.DISCONNECT, None]):
             mine = shelf.reservation(f"r{number}")
@@ -170,7 +170,7 @@ async def interrupt(shelf: Shelf) -> None:
 
 @suite.check("S-207")
 async def resolve(shelf: Shelf) -> None:
-    """Whoever has found out the truth may complete or release an interrupted entry in its holder's name."""
+    """An interrupted entry can be completed or released in its holder's name, once its outcome is known."""
     async with shelf.open() as store:
         for number in range(2):
             mine = shelf.reservation(f"r{number}")

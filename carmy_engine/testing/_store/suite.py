@@ -50,7 +50,7 @@ class MakeStore(Protocol):
 
 
 class Shelf:
-    """Stores under test, with a clock that only moves when it is told to.
+    """Stores under test, with a clock that only the checks move.
 
     Attributes:
         now: Unix seconds.
