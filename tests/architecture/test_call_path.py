@@ -101,6 +101,9 @@ async def files_of(way: str) -> list[str]:
             return await WAYS[way](engine)
 
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the dispatcher needs epoll")
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_call_passes_few_files(way: str) -> None:
     """A call passes at most so many files of the project."""

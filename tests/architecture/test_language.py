@@ -17,7 +17,7 @@ NOT_YET = frozenset(
         "carmy_engine/_engine", "carmy_engine/_execution",
         "carmy_engine/_idempotency", "carmy_engine/_json_schema", "carmy_engine/_model", "carmy_engine/_schema",
         "carmy_engine/_tools", "carmy_engine/providers",
-        "transports/carmy_http", "transports/carmy_net",
+        "transports/carmy_net",
         "transports/carmy_websocket",
     }
 )  # fmt: skip

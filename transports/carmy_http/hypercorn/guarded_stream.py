@@ -179,7 +179,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         return self
 
     async def ask(self) -> None:
-        """Let the parser have the next piece of the body, and tell a client that waits for this to send it (RFC 9110, 10.1.1)."""
+        """Pass the next piece of the body to the parser, after sending ``100 Continue`` to a client that waits for it (RFC 9110, 10.1.1)."""
         if self._phase is not _Phase.BODY:
             return
         self._is_wanted = True
@@ -392,7 +392,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
                 raise
 
     async def _linger(self) -> None:
-        """Say that nothing more will come, and read until the client says the same, within bounds."""
+        """Shut down sending, and read until the client closes its side, within limits."""
         with trio.move_on_after(limits.LINGER_SECONDS):
             await self._stream.send_eof()
             discarded = 0

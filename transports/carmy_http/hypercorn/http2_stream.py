@@ -465,7 +465,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
             self._take_trailers(number, is_last=is_last)
             return
         if self._refuses_new:
-            return  # GOAWAY has said so
+            return  # GOAWAY refused it
         self._last_number = number
         if len(self._exchanges) >= MAX_STREAMS:
             self.write(RstStreamFrame(number, REFUSED_STREAM))

@@ -12,13 +12,13 @@ MAX_BODY_CHUNKS = 16 * 1024
 """Of one request. Each costs a parser far more than its bytes: a million of them would hold the event loop for seconds."""
 
 MAX_EXTENSION_BYTES = 16 * 1024
-"""Of all chunk extensions of one body, which mean nothing here."""
+"""Of all chunk extensions of one body, which are ignored."""
 
 MAX_TRAILER_BYTES = 16 * 1024
-"""Of all trailers of one body, which mean nothing here."""
+"""Of all trailers of one body, which are ignored."""
 
 _FORBIDDEN_TRAILERS = {b"content-length", b"host", b"transfer-encoding"}
-"""Fields that would change what has been decided by then (RFC 9110, 6.5.1)."""
+"""Fields that affect framing or routing, which are decided before the trailers arrive (RFC 9110, 6.5.1)."""
 
 _MAX_SIZE_DIGITS = 20
 """Of a chunk's size: more than any body that is accepted, and few enough to be read at once."""
@@ -34,7 +34,7 @@ _EXTENSIONS = re.compile(
 
 
 class _State(enum.Enum):
-    """What comes next of a chunked body."""
+    """The next part of a chunked body."""
 
     SIZE = enum.auto()
     DATA = enum.auto()
@@ -51,8 +51,8 @@ class BodyReader:
         length: Its bytes; None when it comes in chunks.
 
     Attributes:
-        complete: All of it has been taken.
-        pending: What has been taken and not been read yet.
+        complete: The whole body has been taken.
+        pending: Bytes that have been taken and not read yet.
     """
 
     __slots__ = ("_checked", "_chunked", "_chunks", "_extension_bytes", "_left", "_state", "complete", "pending")
@@ -68,13 +68,13 @@ class BodyReader:
         self.pending = bytearray()
 
     def read(self) -> bytes:
-        """Return and forget what is pending."""
+        """Return the pending bytes, and remove them."""
         data = bytes(self.pending)
         self.pending.clear()
         return data
 
     def passes(self, data: bytes) -> bool:
-        """True if all of `data` is of this body and nothing is pending before it; it then counts as taken and read."""
+        """True if `data` belongs to this body and nothing is pending before it. It then counts as taken and read."""
         if self._chunked or self.pending or len(data) > self._left:
             return False
         self._left -= len(data)
@@ -82,7 +82,7 @@ class BodyReader:
         return True
 
     def take(self, buffer: bytearray) -> None:
-        """Take what belongs to this body; what is behind it stays.
+        """Remove the bytes of this body from a buffer; later bytes stay.
 
         Raises:
             FramingError: The chunks are malformed or too many.
@@ -101,7 +101,7 @@ class BodyReader:
         self.pending += data
 
     def _step(self, buffer: bytearray) -> bool:
-        """Go one step; False when the buffer has too little for it."""
+        """Parse the next part; False when the buffer is too short for it."""
         match self._state:
             case _State.SIZE:
                 return self._take_size(buffer)

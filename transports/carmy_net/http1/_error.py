@@ -1,4 +1,4 @@
-"""The refusal of a message."""
+"""The error for a refused message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class FramingError(Exception):
 
     Attributes:
         status: Of the answer.
-        reason: In words, for the answer's body.
+        reason: For the message in the answer's body.
     """
 
     def __init__(self, status: int, reason: str) -> None:

@@ -17,7 +17,7 @@ MAX_HEADER_LINES = 128
 END_OF_HEAD = b"\r\n\r\n"
 
 _MAX_LENGTH_DIGITS = 18
-"""Of Content-Length: what every integer type of 64 bits holds."""
+"""Of Content-Length: every integer type of 64 bits holds such a number."""
 
 # Methods are case-sensitive (RFC 9110, 9.1), and a parser may make "get" a GET: a proxy's rules would not apply.
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Z-]+) ([\x21-\x7e]+) (HTTP/1\.[01])\r\n")
@@ -59,7 +59,7 @@ class HeadReader:
         self._checked = 0
 
     def take(self, buffer: bytearray) -> bytes | None:
-        """Remove a head, blank line included, and the empty lines before it (RFC 9112, 2.2). None as long as it is not complete.
+        """Remove a head, blank line included, and the empty lines before it (RFC 9112, 2.2). None until it is complete.
 
         Raises:
             FramingError: No continuation can make this a head: it is too long, or a line ends with a bare CR or LF.
@@ -101,7 +101,7 @@ def read_head(head: bytes) -> ParsedHead:
     """Parse a complete head, blank line included.
 
     Raises:
-        FramingError: It is too large, malformed, or could be read in two ways.
+        FramingError: The head is too large, malformed or ambiguous.
     """
     if len(head) > MAX_HEAD_BYTES or head.count(b"\r\n") > MAX_HEADER_LINES + 2:
         raise FramingError(
@@ -130,7 +130,7 @@ def read_head(head: bytes) -> ParsedHead:
 
 
 class _Fields:
-    """The header lines of one head, and what they say of its framing."""
+    """The header lines of one head, and the framing that they declare."""
 
     __slots__ = ("_codings", "_hosts", "_lengths", "closes", "expects_continue", "headers")
 
@@ -146,7 +146,7 @@ class _Fields:
         """Parse a line.
 
         Raises:
-            FramingError: It is no header.
+            FramingError: The line is not a header.
         """
         if CONTROL.search(line):
             if b"\r" in line or b"\n" in line:
@@ -175,7 +175,7 @@ class _Fields:
         """Bytes of the body; None when it comes in chunks.
 
         Raises:
-            FramingError: The headers leave more than one reading, or Host is missing or there twice.
+            FramingError: The headers are ambiguous, or Host is missing or repeated.
         """
         if self._lengths and self._codings:
             raise FramingError(400, "the request has both Content-Length and Transfer-Encoding")
