@@ -6,6 +6,7 @@ Transports share this module, so that all of them refuse the same bytes and answ
 from ._model.codec import (
     MAX_JSON_DEPTH,
     MAX_REASON,
+    UniqueNames,
     answer_body,
     check_json,
     check_timeout_ms,
@@ -16,12 +17,12 @@ from ._model.codec import (
     invalid_request,
     is_json,
     refuse_undecodable,
-    without_value,
 )
 
 __all__ = [
     "MAX_JSON_DEPTH",
     "MAX_REASON",
+    "UniqueNames",
     "answer_body",
     "check_json",
     "check_timeout_ms",
@@ -32,5 +33,4 @@ __all__ = [
     "invalid_request",
     "is_json",
     "refuse_undecodable",
-    "without_value",
 ]

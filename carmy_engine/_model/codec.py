@@ -10,7 +10,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, get_args
 
 import msgspec
@@ -268,6 +268,46 @@ def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
     if colon is None or not message.startswith(value, colon.end()):
         return message
     return message[: colon.end()] + message[colon.end() + len(memoryview(value)) :]
+
+
+class UniqueNames:
+    """The members of a JSON object that may occur only once: a proxy may have read the other one.
+
+    A search finds objects that may have a duplicate. Only these are parsed again.
+
+    Args:
+        names: Of the members.
+        word: The noun of a member in messages.
+    """
+
+    def __init__(self, names: Iterable[str], word: str = "field") -> None:
+        members = list(names)
+        self._quoted = tuple(f'"{name}"'.encode() for name in members)
+        # An escape may spell a letter of a name, and a slash has an escape of its own.
+        self._escape = b"\\" if any("/" in name for name in members) else b"\\u"
+        self._word = word
+
+    def check(self, data: bytes, raw: tuple[bytes, msgspec.Raw] | None = None, inner: bytes = b"") -> None:
+        """Refuse a duplicate.
+
+        Args:
+            data: A valid JSON object.
+            raw: The quoted name and the value of a member that the search leaves out, as it may be long.
+            inner: The value of a member whose own names are not counted.
+
+        Raises:
+            AgentError: ``INVALID_REQUEST``.
+        """
+        seen = data if raw is None else without_value(data, *raw)
+        if seen.find(self._escape) < 0:
+            for name in self._quoted:
+                if seen.count(name) > 1 and seen.count(name) > 1 + inner.count(name):
+                    break
+            else:
+                return
+        twice = duplicate_key(data)
+        if twice is not None:
+            raise invalid_request(f"the {self._word} '{twice}' is there twice")
 
 
 _PLAIN_AGENT = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')

@@ -8,15 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult
-from carmy_engine.codec import (
-    answer_body,
-    check_json,
-    check_timeout_ms,
-    decode,
-    duplicate_key,
-    invalid_request,
-    without_value,
-)
+from carmy_engine.codec import UniqueNames, answer_body, check_json, check_timeout_ms, decode, invalid_request
 from carmy_engine.transport import OnRunning
 
 from ..message import JSON_TYPE, NO_STORE, Answer, HeaderList, Request, RequestHead, Response
@@ -34,7 +26,7 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _decoder = msgspec.json.Decoder(_Body)
-_FIELDS = tuple(f'"{name}"'.encode() for name in _Body.__struct_fields__)
+_UNIQUE = UniqueNames(_Body.__struct_fields__)
 _SUCCESS_HEADERS: HeaderList = (JSON_TYPE, NO_STORE)
 _REPLAYED = (b"idempotent-replayed", b"true")
 
@@ -92,12 +84,7 @@ def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:
         raise invalid_request("the body is empty; send a JSON object with the field 'tool'")
     check_json(body)
     envelope = decode(body, decoder=_decoder)
-    seen = without_value(body, b'"arguments"', envelope.arguments)
-    if seen.find(b"\\u") >= 0:
-        _refuse_duplicates(body)  # an escape may spell a name
-    for name in _FIELDS:
-        if seen.count(name) > 1:
-            _refuse_duplicates(body)  # but it may be a value as well
+    _UNIQUE.check(body, (b'"arguments"', envelope.arguments))
     timeout_ms = envelope.timeout_ms
     if timeout_ms is not None:
         check_timeout_ms(timeout_ms)
@@ -108,12 +95,6 @@ def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:
         timeout_ms=timeout_ms,
         on_running=envelope.on_running,
     )
-
-
-def _refuse_duplicates(body: bytes) -> None:
-    twice = duplicate_key(body)
-    if twice is not None:
-        raise invalid_request(f"the field '{twice}' is there twice")
 
 
 def _request_id(field: str | None, keys: Sequence[bytes]) -> str | None:

@@ -18,7 +18,7 @@ from mcp_types.jsonrpc import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from carmy_engine import AgentError
-from carmy_engine.codec import check_json, decode, duplicate_key, invalid_request, without_value
+from carmy_engine.codec import UniqueNames, check_json, decode, duplicate_key, invalid_request
 from carmy_engine.transport import shortened
 from carmy_frames.protocol import MAX_MESSAGE_BYTES, one_line
 
@@ -76,6 +76,9 @@ class _Probe(msgspec.Struct):
 
 _message = msgspec.json.Decoder(_Message)
 _params = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENVELOPE = UniqueNames(("id", "method", "params"), "member")
+_CALL = UniqueNames(("name", "arguments", "_meta"), "member")
+_META = UniqueNames(("carmy/request_id", "carmy/timeout_ms", "progressToken"), "member")
 _probe = msgspec.json.Decoder(_Probe)
 
 
@@ -97,8 +100,7 @@ def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
     try:
         check_json(data)
         found: _Message = decode(data, decoder=_message)
-        seen = data if found.params is msgspec.UNSET else without_value(data, b'"params"', found.params)
-        _check_once(data, seen, b'"id"', b'"method"', b'"params"')
+        _ENVELOPE.check(data, None if isinstance(found.params, msgspec.UnsetType) else (b'"params"', found.params))
         return _understood(found)
     except AgentError as error:
         raise MessageError(_read_id(data), _code_for(data), error) from None
@@ -129,34 +131,14 @@ def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
     raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
 
 
-def _check_once(data: bytes, seen: bytes, *names: bytes, inner: bytes = b"") -> None:
-    """Refuse duplicate members: a proxy may have checked the other one.
-
-    Args:
-        data: A JSON object.
-        seen: What of it may repeat a name: all, or `without_value`.
-        names: Of those that matter, as they are written.
-        inner: The value of a member, where names are none of the object's.
-
-    Raises:
-        AgentError: ``INVALID_REQUEST``.
-    """
-    # Only then can there be one: an escape may spell a name, a slash in it too, and a second name may be a value.
-    if b"\\" in seen or any(seen.count(name) > 1 + inner.count(name) for name in names):
-        twice = duplicate_key(data)
-        if twice is not None:
-            raise invalid_request(f"the member '{twice}' is there twice")
-
-
 def _read_params(method: str, params: msgspec.Raw, exchange: Exchange) -> dict[str, Any]:
     data = bytes(params)
     raw: dict[str, msgspec.Raw] = decode(data, decoder=_params)
     if method == "tools/call":
-        seen = without_value(data, b'"arguments"', raw["arguments"]) if "arguments" in raw else data
         meta = bytes(raw.get("_meta", b""))
-        _check_once(data, seen, b'"name"', b'"arguments"', b'"_meta"', inner=meta)  # clients have names, too
+        _CALL.check(data, (b'"arguments"', raw["arguments"]) if "arguments" in raw else None, inner=meta)
         if meta[:1] == b"{":
-            _check_once(meta, meta, b'"carmy/request_id"', b'"carmy/timeout_ms"', b'"progressToken"')
+            _META.check(meta)
         if "arguments" in raw:
             # A copy: the other would keep the whole message.
             exchange.arguments = raw.pop("arguments").copy()
