@@ -236,6 +236,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         """End reading and writing for the server. The connection stays open for `finish`."""
         self._closed = True
         self._reading.cancel()
+        self._leave_idle_server()
         await trio.lowlevel.checkpoint()
 
     # For the owner
