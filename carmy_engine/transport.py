@@ -3,7 +3,7 @@
 The project's own transports import the core through this module only. ``docs/design.md`` explains how to write one.
 
 - Both sides: `raise_single` and `flatten_exceptions` for the exception groups of nurseries, `new_execution_id`, `OnRunning` and `may_join`,
-  `not_known`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
+  `unknown_name_message`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
 - Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
 - Servers: `Transport`, the object of the entry point; `as_agent_error`, `raise_own` and `contain` for the boundaries around one call,
   one connection and one task; `LazyDeadlineScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
@@ -44,7 +44,7 @@ from ._model.ids import new_execution_id
 from ._model.rate_limited_log import RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
-from ._model.suggestions import not_known, shortened, unknown_tool
+from ._model.suggestions import shortened, unknown_name_message, unknown_tool
 from ._schema.json_form import encode_arguments, first_infinite, may_hide_infinite
 from ._schema.messages import invalid_arguments, output_subject
 from ._tools.output import invalid_output
@@ -84,7 +84,6 @@ __all__ = [
     "may_join",
     "missing_extra",
     "new_execution_id",
-    "not_known",
     "output_subject",
     "output_too_large",
     "parse_address",
@@ -95,5 +94,6 @@ __all__ = [
     "shortened",
     "split_unix_url",
     "stop_limit",
+    "unknown_name_message",
     "unknown_tool",
 ]

@@ -141,7 +141,7 @@ class Pipeline:
                 await trio.lowlevel.checkpoint()
                 now = self.now()
             self.inflight.admit(execution)
-            execution.begins(now)
+            execution.begin(now)
         except AgentError as refusal:
             ending = Ending(error=json_safe(refusal), exception=refusal, confirmable=is_unconfirmed)
             return self.finisher.finish(execution, None if found is None else found.spec, ending)
@@ -239,7 +239,7 @@ class Pipeline:
         """The turn, if the tool has one, and the tool. An abandoned thread keeps the turn until it ends."""
         turn = found.turn
         if turn is not None and not turn.take_at_once():
-            execution.waits()
+            execution.mark_waiting()
             execution.start_deadline()
             await turn.take()
         try:

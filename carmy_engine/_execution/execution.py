@@ -106,7 +106,7 @@ class Execution(msgspec.Struct, eq=False):
         scope: What a cancel cancels; None before the reservation.
         armed: It may have waited for something since.
         phase: See `Phase`.
-        gone: Nobody takes the answer: the caller's own scope was cancelled.
+        gone: The caller's own scope was cancelled, so that it takes no answer.
         thread: The worker thread that runs it, if one does.
         ended: The tool is over; late reports are dropped.
         result: Its result, kept for looking it up.
@@ -176,13 +176,13 @@ class Execution(msgspec.Struct, eq=False):
             clock=self.now,
         )
 
-    def begins(self, now: float) -> None:
-        """The clock starts."""
+    def begin(self, now: float) -> None:
+        """Start the clock of the deadline."""
         self.began = now
         self.deadline = now + self.timeout
 
     def start_deadline(self) -> None:
-        """What comes next may wait, so the deadline has to count."""
+        """Register the deadline of the scope, before anything that may block."""
         self.armed = True
         if self.scope is not None:
             start_deadline(self.scope)
@@ -192,28 +192,28 @@ class Execution(msgspec.Struct, eq=False):
         """Since the reservation, waiting included; 0 before it."""
         return 0.0 if self.began is None else (self.now() - self.began) * 1000
 
-    def waits(self) -> None:
-        """It has to wait for a turn or a thread."""
+    def mark_waiting(self) -> None:
+        """Record that it waits for a turn or a thread."""
         if self._waits_since is None:
             self._waits_since = self.now() - self.waited
             if self.listener is not None:
                 self.listener.tool_waiting(self)
 
-    def joins(self, holder: str) -> None:
-        """It waits for the end of another execution. Nobody is told: so far it is on its way to a replay."""
+    def mark_joined(self, holder: str) -> None:
+        """Record that it waits for the end of another execution. No event is sent, since the wait may end in a replay."""
         self.joined = holder
         if self._waits_since is None:
             self._waits_since = self.now() - self.waited
 
-    def starts(self) -> None:
-        """The tool begins. Also called in a worker thread."""
+    def mark_started(self) -> None:
+        """Record that the tool begins. Also called in a worker thread."""
         self.stops_waiting()
         self.phase = Phase.RUNNING
         if self.listener is not None:
             self.listener.tool_started(self)
 
     def stops_waiting(self) -> None:
-        """It got its turn, or it never will."""
+        """Record the end of a wait, with or without success."""
         # Read once: a thread that is abandoned as it begins comes here at the same time as its end.
         since = self._waits_since
         if since is not None:

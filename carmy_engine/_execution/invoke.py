@@ -68,7 +68,7 @@ class Invoker:
                 return await run_with_grace(relay, execution.scope, execution.notice_cancel)
             if tool.is_async:
                 assert execution.scope is not None
-                execution.starts()
+                execution.mark_started()
                 value = await run_with_grace(tool.function(**arguments), execution.scope, execution.notice_cancel)
             else:
                 value = await self._in_thread(tool, arguments, execution)
@@ -162,9 +162,9 @@ class Invoker:
         self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution
     ) -> Coroutine[Any, Any, Any]:
         """A plain function, in a worker thread."""
-        execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.starts)
+        execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.mark_started)
         if self._threads.busy:
-            execution.waits()
+            execution.mark_waiting()
         execution.start_deadline()
         return self._threads.run(thread)
 

@@ -142,7 +142,7 @@ class RemoteCall:
 
     async def _report(self, event: ExecutionEvent) -> None:
         if isinstance(event, ToolWaiting):
-            self._execution.waits()
+            self._execution.mark_waiting()
         elif isinstance(event, ToolStarted):
             self._begin()
         elif isinstance(event, ToolProgress) and self._progress.is_listening:
@@ -156,7 +156,7 @@ class RemoteCall:
     def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self._execution.starts()
+            self._execution.mark_started()
 
     def _ending_of(self, result: ExecutionResult) -> Ending:
         """The ending here for a result there."""

@@ -55,10 +55,10 @@ def judge(existing: Reservation, fingerprint: bytes) -> Outcome:
 
 
 def may_join(on_running: object) -> bool:
-    """What a request's ``on_running`` says.
+    """True if a request's ``on_running`` asks to wait for a running attempt.
 
     Raises:
-        AgentError: ``INVALID_REQUEST``: nothing that there is.
+        AgentError: ``INVALID_REQUEST``: an unknown value.
     """
     if on_running not in ("refuse", "wait"):
         raise invalid_request("on_running must be 'refuse' or 'wait'")
@@ -66,22 +66,22 @@ def may_join(on_running: object) -> bool:
 
 
 def is_in_doubt(existing: Reservation, fingerprint: bytes) -> bool:
-    """Whether it is the same request, and nobody knows what became of it."""
+    """True if it is the same request, interrupted: its effects may or may not exist."""
     return existing.state is ReservationState.INTERRUPTED and existing.fingerprint == fingerprint
 
 
-class Leaves(enum.Enum):
-    """What an ending leaves under the request_id."""
+class Settle(enum.Enum):
+    """What an ending does with the entry of the request_id."""
 
-    ANSWER = "answer"
-    """The outcome is recorded, and replayed from now on."""
-    NOTHING = "nothing"
-    """The id is free again."""
-    DOUBT = "doubt"
-    """Interrupted: effects may exist, and nobody has seen an answer."""
+    COMPLETE = "complete"
+    """Record the outcome; retries replay it."""
+    RELEASE = "release"
+    """Free the id."""
+    INTERRUPT = "interrupt"
+    """Mark it interrupted: effects may exist, and no caller has an answer."""
 
 
-def leaves(
+def decide_settle(
     spec: ToolSpec,
     *,
     started: bool,
@@ -89,7 +89,7 @@ def leaves(
     cause: Cause | None,
     crashed: bool = False,
     gone: bool = False,
-) -> Leaves:
+) -> Settle:
     """The table of contract section 6, row by row.
 
     Args:
@@ -98,18 +98,18 @@ def leaves(
         error: How it failed, None for success.
         cause: Why it was cut off, None when it ended by itself.
         crashed: The tool raised something undeclared.
-        gone: Nobody takes the answer: the caller's own scope was cancelled, whatever else was.
+        gone: The caller's own scope was cancelled, so that it takes no answer.
     """
     if error is None:
-        return Leaves.ANSWER
+        return Settle.COMPLETE
     if not started:
-        return Leaves.NOTHING  # waiting for a turn or a thread, overload, a store that refused
+        return Settle.RELEASE  # waiting for a turn or a thread, overload, a store that refused
     if cause is None:
         if error.retryable or (crashed and spec.is_repeatable):
-            return Leaves.NOTHING
-        return Leaves.ANSWER
+            return Settle.RELEASE
+        return Settle.COMPLETE
     if spec.is_repeatable:
-        return Leaves.NOTHING
+        return Settle.RELEASE
     if gone or cause in (Cause.DISCONNECT, Cause.SHUTDOWN):
-        return Leaves.DOUBT
-    return Leaves.ANSWER  # deadline, or cancelled by id: the caller is told that effects may exist
+        return Settle.INTERRUPT
+    return Settle.COMPLETE  # deadline, or cancelled by id: the caller is told that effects may exist

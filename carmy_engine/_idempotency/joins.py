@@ -59,7 +59,7 @@ class Joins:
         pause = FIRST_PAUSE_SECONDS
         while found is not None and found.state is ReservationState.RUNNING and found.fingerprint == entry.fingerprint:
             holder = found.execution_id
-            execution.joins(holder)
+            execution.mark_joined(holder)
             with self._place(holder) as ended:
                 found = await again()  # an end before this has been seen now, and one after it will be told
                 if found is None or found.execution_id != holder or found.state is not ReservationState.RUNNING:

@@ -31,7 +31,7 @@ from .._model.request import ExecutionRequest
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import ExecutionStatus, Outcome, status_of
 from .._model.spec import ToolSpec
-from .decisions import Leaves, is_in_doubt, judge, leaves
+from .decisions import Settle, decide_settle, is_in_doubt, judge
 from .joins import Joins
 from .reconcile import ask
 
@@ -206,7 +206,7 @@ class Reservations:
             log_traceback(self._log, _origin(error), what, execution.id)
 
     async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
-        """Leave under the identity what this ending leaves; see `_idempotency.leaves`.
+        """Leave under the identity what this ending leaves; see `decide_settle`.
 
         Runs to its end, within `STORE_SECONDS`, even if the caller is cancelled meanwhile.
 
@@ -214,9 +214,9 @@ class Reservations:
             The ending to answer with: the same, or ``STORE_ERROR`` when a committed effect could not be recorded.
         """
         error = None if ending.error is None else ending.error.info
-        left = Leaves.ANSWER
+        left = Settle.COMPLETE
         if error is not None:
-            left = leaves(
+            left = decide_settle(
                 spec,
                 started=execution.started,
                 error=error,
@@ -225,10 +225,10 @@ class Reservations:
                 gone=execution.gone,
             )
         step: Awaitable[bool]
-        if left is Leaves.ANSWER:
+        if left is Settle.COMPLETE:
             outcome = Outcome(execution_id=execution.id, data_json=ending.data_json, error=error)
             step = self._store.complete(identity, execution.id, outcome, time.time())
-        elif left is Leaves.DOUBT:
+        elif left is Settle.INTERRUPT:
             step = self._store.interrupt(identity, execution.id, ending.cause, time.time())
         else:
             step = self._store.release(identity, execution.id)
@@ -249,7 +249,7 @@ class Reservations:
             self._log.error("the idempotency store took over %g s to record the end of %s", STORE_SECONDS, execution.id)
         finally:
             self._joins.ended(execution.id)
-        return ending if left is not Leaves.ANSWER or spec.is_repeatable else self._unrecorded(spec, ending, failure)
+        return ending if left is not Settle.COMPLETE or spec.is_repeatable else self._unrecorded(spec, ending, failure)
 
     def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: BaseException | None) -> Ending:
         """The tool ran, and nobody will be able to replay what it answered: say so, and give the answer now."""

@@ -20,7 +20,7 @@ from .events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgr
 from .execution_result import ExecutionResult
 from .request import OnRunning
 from .result import ExecutionStatus, NextAction
-from .suggestions import not_known, shortened
+from .suggestions import shortened, unknown_name_message
 
 MAX_JSON_DEPTH = 128
 """Levels of arrays and objects. Nobody nests deeper by hand, and parsers start to fail not far above."""
@@ -221,7 +221,7 @@ def refuse_undecodable(error: Exception, data: bytes, fields: Sequence[str] = ()
     unknown = _UNKNOWN_FIELD.fullmatch(reason)
     if unknown is not None:
         name = shortened(unknown[1])
-        raise invalid_request(not_known(f"the field '{name}'", name, fields, "fields")) from None
+        raise invalid_request(unknown_name_message(f"the field '{name}'", name, fields, "fields")) from None
     missing = _MISSING_FIELD.fullmatch(reason)
     if missing is not None:
         raise invalid_request(f"the field '{missing[1]}' is missing") from None

@@ -22,7 +22,7 @@ def shortened(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[:MAX_NAME] + "…"
 
 
-def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+def closest_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known names that are most like one that is not, the nearest first; often none is."""
     return difflib.get_close_matches(name[:MAX_NAME], nearby(name, known), most)
 
@@ -38,7 +38,7 @@ def nearby(name: str, known: Iterable[str]) -> list[str]:
     return heapq.nlargest(_MOST_COMPARED, known, key=lambda one: sum(map(one.__contains__, pairs)))
 
 
-def not_known(what: str, name: str, known: Sequence[str], kind: str) -> str:
+def unknown_name_message(what: str, name: str, known: Sequence[str], kind: str) -> str:
     """Say that a name is not known, and which one may have been meant, or which ones there are.
 
     Args:
@@ -47,7 +47,7 @@ def not_known(what: str, name: str, known: Sequence[str], kind: str) -> str:
         known: The names that it could have.
         kind: What these are, such as ``fields``; they are listed when none is near.
     """
-    near = nearest(name, known)
+    near = closest_names(name, known)
     if near:
         return f"{what} is not known; did you mean '{near[0]}'?"
     listed = ", ".join(f"'{one}'" for one in known)
@@ -61,7 +61,7 @@ def unknown_tool(name: str, known: Sequence[str]) -> AgentError:
         name: What was asked for.
         known: The names of the tools that the caller can see, all or those of `nearby`.
     """
-    near = nearest(name, known, 3)
+    near = closest_names(name, known, 3)
     if near:
         told = f"there is no tool of that name; did you mean {' or '.join(near)}?"
         return AgentError.standard("TOOL_NOT_FOUND", told, details={"near": near})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._model.errors import AgentError
-from .._model.suggestions import not_known, shortened
+from .._model.suggestions import shortened, unknown_name_message
 from .._model.type_guards import is_dict, is_tuple
 from .labels import ARM, NULL, TAG, VALUE
 from .nodes import Node, Types
@@ -104,7 +104,7 @@ def unknown_problem(
     if not suggests:
         return {"path": path, "code": "unknown", "message": f"{subject(path)} is not known"}
     name = location[-1] if location else ""
-    message = not_known(subject(path), str(name), valid, "fields" if len(location) > 1 else "arguments")
+    message = unknown_name_message(subject(path), str(name), valid, "fields" if len(location) > 1 else "arguments")
     return {"path": path, "code": "unknown", "message": message, "valid": list(valid)}
 
 

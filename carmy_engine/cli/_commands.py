@@ -14,7 +14,7 @@ from .._app.app import App
 from .._app.transport import Transport
 from .._config.settings import Settings
 from .._model.errors import CarmyError, ConfigurationError
-from .._model.suggestions import nearest
+from .._model.suggestions import closest_names
 from .._version import __version__
 from ._calls import Calls
 from ._executions import Executions
@@ -51,7 +51,7 @@ def run(app: App | None, argv: Sequence[str]) -> int:
         say(f"{told} (--help lists the commands)")
         return USAGE
     except NoTargetError as error:
-        near = nearest(error.word, [*parser])
+        near = closest_names(error.word, [*parser])
         say(f"{error}; did you mean the command {near[0]}?" if near else f"{error} (--help explains the commands)")
         return USAGE
     except (cyclopts.CycloptsError, UsageError) as error:

@@ -19,7 +19,7 @@ from .._app.app import App
 from .._app.conventional import conventional
 from .._config.sources import Deployment, read_deployment
 from .._model.errors import CarmyError
-from .._model.suggestions import nearest
+from .._model.suggestions import closest_names
 from .._tools.declaration import ToolDeclaration, declared
 from ._logs import configure_logging
 from ._outcome import Failure, UsageError
@@ -69,7 +69,7 @@ def one_word_too_many(argv: Sequence[str], left: str, commands: Collection[str],
 
 def no_command(word: str, commands: Collection[str]) -> str:
     """The message for a word that names no command, with a suggestion."""
-    near = nearest(word, commands)
+    near = closest_names(word, commands)
     return f"there is no command {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 

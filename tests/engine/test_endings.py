@@ -9,7 +9,7 @@ import trio
 
 from carmy_engine import AgentError, Cause, Effect, Settings, ToolSpec
 from carmy_engine._execution.cancel_causes import CODE_OF_CAUSE, cancelled_error
-from carmy_engine._idempotency.decisions import Leaves, leaves
+from carmy_engine._idempotency.decisions import Settle, decide_settle
 from carmy_engine._model.result import status_of
 from tests.engine.kit import Bench, bench, code, told
 
@@ -28,14 +28,14 @@ def error(*, retryable: bool = False):
     return AgentError("E", "e", "internal", retryable=retryable).info
 
 
-def ending(kind: tuple[str, bool], **fields) -> Leaves:
-    return leaves(spec(*kind), **{"started": True, "error": error(), "cause": None, **fields})
+def ending(kind: tuple[str, bool], **fields) -> Settle:
+    return decide_settle(spec(*kind), **{"started": True, "error": error(), "cause": None, **fields})
 
 
 @pytest.mark.parametrize("kind", [*REPEATABLE, *ONCE])
 def test_table_success(kind):
     """A success is recorded, whatever the tool declares."""
-    assert ending(kind, error=None) is Leaves.ANSWER
+    assert ending(kind, error=None) is Settle.COMPLETE
 
 
 @pytest.mark.parametrize("kind", [*REPEATABLE, *ONCE])
@@ -43,36 +43,36 @@ def test_table_success(kind):
 @pytest.mark.parametrize("gone", [False, True])
 def test_table_never_started(kind, cause, gone):
     """What ended before the tool began leaves nothing, whatever ended it."""
-    assert ending(kind, started=False, cause=cause, gone=gone) is Leaves.NOTHING
+    assert ending(kind, started=False, cause=cause, gone=gone) is Settle.RELEASE
 
 
 @pytest.mark.parametrize("kind", [*REPEATABLE, *ONCE])
 def test_table_declared_errors(kind):
     """A retryable error of the tool leaves nothing, any other one is recorded."""
-    assert ending(kind, error=error(retryable=True)) is Leaves.NOTHING
-    assert ending(kind) is Leaves.ANSWER
+    assert ending(kind, error=error(retryable=True)) is Settle.RELEASE
+    assert ending(kind) is Settle.COMPLETE
 
 
 @pytest.mark.parametrize("kind", REPEATABLE)
 def test_table_repeatable(kind):
     """A crash, a deadline or any cancel of a repeatable tool leaves nothing."""
-    assert ending(kind, crashed=True) is Leaves.NOTHING
+    assert ending(kind, crashed=True) is Settle.RELEASE
     for cause in Cause:
         for gone in (False, True):
-            assert ending(kind, cause=cause, gone=gone) is Leaves.NOTHING
+            assert ending(kind, cause=cause, gone=gone) is Settle.RELEASE
 
 
 @pytest.mark.parametrize("kind", ONCE)
 def test_table_once(kind):
     """A write that crashed, timed out or was cancelled by id is recorded; one that nobody was told of is in doubt."""
-    assert ending(kind, crashed=True) is Leaves.ANSWER
-    assert ending(kind, cause=Cause.DEADLINE) is Leaves.ANSWER
-    assert ending(kind, cause=Cause.CALLER) is Leaves.ANSWER
-    assert ending(kind, cause=Cause.OPERATOR) is Leaves.ANSWER
-    assert ending(kind, cause=Cause.DISCONNECT) is Leaves.DOUBT
-    assert ending(kind, cause=Cause.SHUTDOWN) is Leaves.DOUBT
+    assert ending(kind, crashed=True) is Settle.COMPLETE
+    assert ending(kind, cause=Cause.DEADLINE) is Settle.COMPLETE
+    assert ending(kind, cause=Cause.CALLER) is Settle.COMPLETE
+    assert ending(kind, cause=Cause.OPERATOR) is Settle.COMPLETE
+    assert ending(kind, cause=Cause.DISCONNECT) is Settle.INTERRUPT
+    assert ending(kind, cause=Cause.SHUTDOWN) is Settle.INTERRUPT
     for cause in Cause:
-        assert ending(kind, cause=cause, gone=True) is Leaves.DOUBT
+        assert ending(kind, cause=cause, gone=True) is Settle.INTERRUPT
 
 
 @pytest.mark.parametrize("cause", Cause)

@@ -276,7 +276,7 @@ async def test_an_abandoned_run_counts_as_started():
 
     execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
     threads = Threads()
-    execution.thread = run = threads.prepare(lambda: None, execution.starts)
+    execution.thread = run = threads.prepare(lambda: None, execution.mark_started)
     assert run._claim.acquire(blocking=False)  # as the thread does first
     run.give_up()
     assert execution.phase is Phase.WAITING

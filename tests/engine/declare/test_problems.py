@@ -15,7 +15,7 @@ from pydantic import AnyUrl, BaseModel, Field, Json, field_validator, model_vali
 from pydantic_core import core_schema
 
 from carmy_engine import Effect, ToolSpec, tool
-from carmy_engine._model.suggestions import nearest
+from carmy_engine._model.suggestions import closest_names
 from carmy_engine._schema import table
 from carmy_engine._schema.messages import MAX_SUGGESTIONS
 from carmy_engine.errors import AgentError
@@ -278,7 +278,7 @@ def test_the_work_of_a_suggestion_is_bounded() -> None:
         known = [f"property_number_{number}" for number in range(valid)]
         sys.setprofile(profile)
         try:
-            assert nearest("property_numbre_7", known) == ["property_number_7"]
+            assert closest_names("property_numbre_7", known) == ["property_number_7"]
         finally:
             sys.setprofile(None)
         counts.append(calls)

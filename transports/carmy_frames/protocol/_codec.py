@@ -16,7 +16,7 @@ from carmy_engine.codec import (
     invalid_request,
     refuse_undecodable,
 )
-from carmy_engine.transport import not_known
+from carmy_engine.transport import unknown_name_message
 
 from ._errors import RemoteProtocolError
 from ._frames import (
@@ -168,7 +168,7 @@ def _explained(message: bytes, error: Exception) -> AgentError:
     if op is msgspec.UNSET:
         return invalid_request("the field 'op' is missing")
     if isinstance(op, str) and op not in _OPS:
-        told = not_known("this op", op, [*_OPS], "ops")
+        told = unknown_name_message("this op", op, [*_OPS], "ops")
         return AgentError.standard("UNKNOWN_OP", told, details={"ops": [*_OPS]})
     try:
         fields = ("op", *_OPS[op].__struct_encode_fields__) if isinstance(op, str) else ()
