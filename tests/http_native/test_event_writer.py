@@ -31,8 +31,10 @@ from tests.http.test_stream import EVENTS, parse, start
 from tests.http.tools import echo, progress
 from tests.support.http import front_end, serving
 
+HEARTBEAT_SECONDS = 5.0
+
 QUIET = 6.0
-"""Seconds; longer than `HEARTBEAT_SECONDS` is here, shorter than a write may take."""
+"""Seconds; longer than `HEARTBEAT_SECONDS`, shorter than a write may take."""
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +85,7 @@ class Client:
 
 @asynccontextmanager
 async def telling(count: int = 1) -> AsyncIterator[tuple[EventWriter, list[Client]]]:
-    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")))
+    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")), HEARTBEAT_SECONDS)
     clients = [Client(writer) for _ in range(count)]
     try:
         async with trio.open_nursery() as nursery:
@@ -115,9 +117,8 @@ async def start_without_head(client: Any) -> None:
     await client.send(head.encode() + body)
 
 
-async def test_each_is_told_of_its_own_silence(monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock) -> None:
+async def test_each_is_told_of_its_own_silence(mock_clock: MockClock) -> None:
     """A heartbeat comes when nothing has been told for so long, to each client by its own clock."""
-    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
     async with telling(2) as (_, (one, other)):
         one.sink.put(ExecutionStarted, one.execution)
         other.sink.put(ExecutionStarted, other.execution)
@@ -132,11 +133,8 @@ async def test_each_is_told_of_its_own_silence(monkeypatch: pytest.MonkeyPatch, 
         assert (await one.told(), await other.told()) == (b"", event_response.HEARTBEAT)
 
 
-async def test_nothing_gets_into_a_piece_that_is_on_its_way(
-    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
-) -> None:
+async def test_nothing_gets_into_a_piece_that_is_on_its_way(mock_clock: MockClock) -> None:
     """A client that takes a large part slowly gets no heartbeat in its middle, and what happens meanwhile after it."""
-    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
     async with telling() as (_, (client,)):
         await client.part(4_000_000)
         await wait_all_tasks_blocked()
@@ -186,9 +184,8 @@ async def test_a_client_that_takes_nothing_is_given_up(mock_clock: MockClock) ->
         assert client.given_up == 1
 
 
-async def test_nothing_is_written_once_a_call_is_over(monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock) -> None:
+async def test_nothing_is_written_once_a_call_is_over(mock_clock: MockClock) -> None:
     """A call that has ended gets no heartbeat, and a socket that has been closed under its writer is no fault."""
-    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 5.0)
     async with telling(2) as (writer, (one, other)):
         one.sink.put(ExecutionStarted, one.execution)
         await one.told()
@@ -236,7 +233,7 @@ async def test_an_end_does_not_hide_what_is_missing(mock_clock: MockClock) -> No
         await wait_all_tasks_blocked()
         assert left == ["nothing"]
         await client.told()
-        mock_clock.jump(QUIET + event_response.HEARTBEAT_SECONDS)
+        mock_clock.jump(QUIET + HEARTBEAT_SECONDS)
         assert await client.told() == b""
 
 
@@ -304,7 +301,7 @@ class Counted(EventSink):
 
 async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
-    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")))
+    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")), HEARTBEAT_SECONDS)
     await nursery.start(writer.run)
     told: list[str] = []
     for _ in range(1000):
@@ -318,4 +315,4 @@ async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_
         await wait_all_tasks_blocked()
         assert told == [kind] * 1000
         told.clear()
-        mock_clock.jump(event_response.HEARTBEAT_SECONDS)
+        mock_clock.jump(HEARTBEAT_SECONDS)

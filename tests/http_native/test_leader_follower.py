@@ -57,8 +57,12 @@ class Connection:
 
 
 @asynccontextmanager
-async def dispatching(count: int, answer: Callable[[Connection], Awaitable[None]]) -> AsyncIterator[list[Connection]]:
-    dispatcher = Dispatcher(RateLimitedLogger(logging.getLogger("carmy.http")))
+async def dispatching(
+    count: int,
+    answer: Callable[[Connection], Awaitable[None]],
+    max_round_seconds: float = leader_follower.MAX_ROUND_SECONDS,
+) -> AsyncIterator[list[Connection]]:
+    dispatcher = Dispatcher(RateLimitedLogger(logging.getLogger("carmy.http")), max_round_seconds)
     connections = [Connection(dispatcher, answer) for _ in range(count)]
     try:
         with trio.fail_after(LIMIT):
@@ -94,9 +98,8 @@ async def test_nobody_is_served_twice_before_others(
             await trio.lowlevel.checkpoint()
 
 
-async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_that_takes_long_is_over() -> None:
     """Once a round has taken its time, what is held is sent and other tasks have their turn before the next call."""
-    monkeypatch.setattr(leader_follower, "MAX_ROUND_SECONDS", 0.0)
 
     async def answer(connection: Connection) -> None:
         assert [len(other.sent) for other in connections] == [
@@ -104,7 +107,7 @@ async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) 
         ]
         await at_once(connection)
 
-    async with dispatching(MAX_AT_ONCE, answer) as connections:
+    async with dispatching(MAX_AT_ONCE, answer, max_round_seconds=0.0) as connections:
         before = 0
         while before < 3 * MAX_AT_ONCE:
             await trio.lowlevel.checkpoint()
@@ -114,16 +117,15 @@ async def test_a_round_that_takes_long_is_over(monkeypatch: pytest.MonkeyPatch) 
     assert all(connection.sent[:3] == [b"1", b"2", b"3"] for connection in connections)
 
 
-async def test_who_has_left_meanwhile_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_was_removed_is_not_served() -> None:
     """A connection that was found ready, and is released before its turn, is not served."""
-    monkeypatch.setattr(leader_follower, "MAX_ROUND_SECONDS", 0.0)
 
     async def answer(connection: Connection) -> None:
         for other in connections:
             if other is not connection:
                 other.dispatcher.remove(other.ours.fileno())
 
-    async with dispatching(3, answer) as connections:
+    async with dispatching(3, answer, max_round_seconds=0.0) as connections:
         while max(connection.asked for connection in connections) < 5:
             await trio.lowlevel.checkpoint()
     assert sorted(connection.asked for connection in connections)[:2] == [0, 0]

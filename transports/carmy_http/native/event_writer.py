@@ -145,9 +145,11 @@ class EventWriter:
 
     Args:
         log: For failures that a client causes.
+        heartbeat_seconds: Silence after which a heartbeat is sent.
     """
 
-    def __init__(self, log: RateLimitedLogger) -> None:
+    def __init__(self, log: RateLimitedLogger, heartbeat_seconds: float) -> None:
+        self._heartbeat_seconds = heartbeat_seconds
         self.log = log
         self._scheduled: dict[EventSink, None] = {}
         self._silent_since: OrderedDict[EventSink, float] = OrderedDict()
@@ -161,7 +163,7 @@ class EventWriter:
         self._wake.set()
 
     def expect_heartbeat(self, sink: EventSink) -> None:
-        """Send a heartbeat if the sink writes nothing for `HEARTBEAT_SECONDS` from now."""
+        """Send a heartbeat if the sink writes nothing for that long from now."""
         self._silent_since[sink] = trio.current_time()
         self._silent_since.move_to_end(sink)
 
@@ -196,4 +198,4 @@ class EventWriter:
                     sink.send_heartbeat()
 
     def _next_heartbeat(self) -> float:
-        return next(iter(self._silent_since.values()), math.inf) + event_response.HEARTBEAT_SECONDS
+        return next(iter(self._silent_since.values()), math.inf) + self._heartbeat_seconds

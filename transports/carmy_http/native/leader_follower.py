@@ -73,9 +73,11 @@ class Dispatcher:
 
     Args:
         log: For connections that fail.
+        max_round_seconds: After which a round ends.
     """
 
-    def __init__(self, log: RateLimitedLogger) -> None:
+    def __init__(self, log: RateLimitedLogger, max_round_seconds: float = MAX_ROUND_SECONDS) -> None:
+        self._max_round_seconds = max_round_seconds
         self._log = log
         self._poll = select.epoll()
         self._connections: dict[int, IdleConnection] = {}
@@ -135,7 +137,7 @@ class Dispatcher:
 
     def _serve_round(self, scope: trio.CancelScope) -> BlockedCall | None:
         """Serve the readable connections, up to the first call that has to wait."""
-        end = time.perf_counter() + MAX_ROUND_SECONDS
+        end = time.perf_counter() + self._max_round_seconds
         try:
             if not self._ready:
                 self._ready.extend(self._poll.poll(0, MAX_AT_ONCE))

@@ -12,6 +12,7 @@ import trio
 from carmy_engine import Engine
 from carmy_engine.transport import RateLimitedLogger, raise_single
 
+from ..api import event_response
 from ..api.endpoints import Endpoints
 from .event_writer import EventWriter
 from .leader_follower import Dispatcher
@@ -43,7 +44,7 @@ class SharedState:
         self.log = RateLimitedLogger(log)
         self.heads = HeadCache()
         self.timeouts = Timeouts(self.log)
-        self.event_writer = EventWriter(self.log)
+        self.event_writer = EventWriter(self.log, event_response.HEARTBEAT_SECONDS)
         self.dispatcher: Dispatcher | None = Dispatcher(self.log) if sys.platform == "linux" else None
         self.header_seconds = engine.settings.http.header_timeout_secs
         self.is_draining = engine.stopping.is_set
