@@ -217,7 +217,8 @@ def _made(generic: Any, *types: Any) -> Any:
 
 
 def _annotated(pair: tuple[Any, Any]) -> Any:
-    return Annotated.__class_getitem__(pair)  # type: ignore[attr-defined]  # with a type known only now
+    special: Any = Annotated  # with a type known only now, which no type checker follows
+    return special[pair]
 
 
 def _union(types: tuple[Any, ...]) -> Any:
