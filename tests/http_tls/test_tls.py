@@ -13,6 +13,7 @@ import trio
 from carmy_engine import ClosedError, ConfigurationError, ExecutionRequest
 from carmy_http import open_http
 from tests.cli.served import CARMY
+from tests.hostile.test_killers import KILLERS
 from tests.http.tools import echo
 from tests.support.http import render
 from tests.support.tls import Secured, serving_tls
@@ -130,3 +131,19 @@ async def test_curl_is_answered(version: str, accept: str) -> None:
             )
     assert b'"data":"hi"' in done.stdout
     assert done.stdout.endswith(b" " + version.encode())
+
+
+async def test_what_ends_a_bare_server_ends_one_connection_over_tls() -> None:
+    """Each request of the hostile table, sent over TLS, leaves the server able to answer others."""
+    async with serving_tls(echo) as secured:
+        for name, killer in KILLERS.items():
+            if not isinstance(killer.data, bytes):
+                continue
+            with trio.fail_after(30):
+                async with await https(secured, "http/1.1") as stream:
+                    with contextlib.suppress(trio.BrokenResourceError):
+                        await stream.send_all(killer.data)
+                async with await https(secured, "http/1.1") as stream:
+                    await stream.send_all(render("GET", "/health", {"connection": "close"}))
+                    assert b"HTTP/1.1 200 " in await read_all(stream), name
+        await secured.server.engine.wait_idle()
