@@ -19,8 +19,8 @@ class Validator:
     """A compiled schema.
 
     Args:
-        schema: JSON Schema 2020-12 as a JSON value: an object, true or false. ``format`` is an annotation, as the standard's default
-            says. References must lead to a place inside `schema`: nothing is fetched.
+        schema: JSON Schema 2020-12 as a JSON value: an object, true or false. ``format`` is an annotation, which is the default of the
+            standard. References must lead to a place inside `schema`: nothing is fetched.
 
     Raises:
         SchemaFault: It cannot be used.

@@ -27,7 +27,7 @@ class Failure(NamedTuple):
         location: Where that part is.
         keyword: The keyword. ``false`` stands for a schema that allows nothing.
         wanted: The keyword's value; of ``required`` and ``dependentRequired`` the missing name; of ``additionalProperties`` and
-            ``unevaluatedProperties`` the names that the schema knows; of ``anyOf`` and ``oneOf`` how many arms fit.
+            ``unevaluatedProperties`` the names that the schema has; of ``anyOf`` and ``oneOf`` how many arms fit.
     """
 
     location: tuple[str | int, ...]

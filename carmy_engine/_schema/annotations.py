@@ -55,7 +55,7 @@ class _Injected:
 
 
 INJECTED: Any = _Injected()
-"""``db: State[Database] = INJECTED``: type checkers see that whoever calls the tool through an engine leaves it out."""
+"""``db: State[Database] = INJECTED``: for type checkers, calls through an engine may leave it out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

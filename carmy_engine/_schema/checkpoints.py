@@ -176,7 +176,7 @@ def errors_of(problem: ValidationError, work: Work) -> list[Mapping[str, Any]]:
 
 
 def _errors(problem: ValidationError, most: int) -> Sequence[Mapping[str, Any]]:
-    """The errors as pydantic tells them, or one that stands for too many."""
+    """The errors of pydantic, or one that stands for too many."""
     if problem.error_count() > most:
         return [{"type": "carmy_many", "loc": (), "ctx": {"most": most}}]
     return cast("list[Mapping[str, Any]]", problem.errors(include_url=False))

@@ -46,7 +46,7 @@ def certain(_: Any) -> bool:
 
 
 def uncertain(_: Any) -> bool:
-    """The proof of what only a look at the written JSON can tell."""
+    """The proof of values that need a check of the written JSON."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""Labels that validators put into the locations of errors, so that messages can tell them from names in the data."""
+"""Labels that validators put into the locations of errors, so that messages can distinguish them from names in the data."""
 
 from __future__ import annotations
 

@@ -123,11 +123,11 @@ def object_of(fields: Mapping[str, Node]) -> Node:
 
 
 def extra_of(node: Node) -> str | None:
-    """What the author of an object type said to do with unknown fields: ``allow``, ``forbid``, ``ignore``, or nothing."""
+    """The rule for unknown fields that the author of an object type set: ``allow``, ``forbid``, ``ignore``, or nothing."""
     config: Mapping[str, Any] = node.get("config") or {}
     found = config.get("extra_fields_behavior")
     if found is None and node["type"] == "typed-dict":
-        # pydantic writes its own default into every typed-dict, so only the class can tell.
+        # pydantic writes its own default into every typed-dict, so only the class has the author's.
         behaviour = node.get("extra_behavior")
         own: Node = getattr(node.get("cls"), "__pydantic_config__", None) or {}
         found = behaviour if behaviour not in (None, "ignore") or "extra" in own else None

@@ -16,7 +16,7 @@ from .._model.errors import AgentError
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the
 # warning becomes an error on its way: CPython refuses one that comes from a module whose registry of warnings is no dict,
 # and does so before it looks at any filter. Nothing that a host sets can let a wrong output pass. Serialisers that wrap
-# another one are left out: what that one finds is told in their frame, not in ours. A property that warns its reader, such
+# another one are left out: what that one finds is reported in their frame, not in ours. A property that warns its reader, such
 # as a deprecated one, fails here as well; `convert` reads it again, and there its warning is one.
 __warningregistry__ = ()
 
@@ -36,7 +36,7 @@ _WARNINGS: Literal[True, "error"] = True if _are_warnings_errors() else "error"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Doubts:
-    """When a look at what was written has to tell whether it fits the schema.
+    """The reasons to check the JSON that was written against the schema.
 
     Attributes:
         null: Null does not fit everywhere, and pydantic writes None for any type.

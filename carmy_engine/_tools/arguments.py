@@ -101,7 +101,7 @@ class ArgumentsParser:
 
 
 _OMITTED = AgentError.standard("INVALID_ARGUMENTS", "null stands for no arguments")
-"""What `explain` says of ``null``."""
+"""The result of `explain` for ``null``."""
 
 
 def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> ArgumentsParser:

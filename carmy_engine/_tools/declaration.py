@@ -58,7 +58,7 @@ class ToolDeclaration:
         description: What a model reads.
         properties: The attributes that are fields of its `ToolSpec`, as far as they were given.
         register: Part of `declared`.
-        reconcile: Tells what became of an interrupted attempt. One from the body of a class waits for its object as well.
+        reconcile: Returns the outcome of an interrupted attempt. One from the body of a class waits for its object as well.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
@@ -93,7 +93,7 @@ def tool(*function: NoReturn, **attributes: Unpack[ToolAttributes]) -> Callable[
         **attributes: See `ToolAttributes`.
 
     Raises:
-        DeclarationError: The function cannot be a tool; says why, where and what to write instead.
+        DeclarationError: The function cannot be a tool; the message has the reason, the place and a correction.
     """
     if function:
         raise refuse(

@@ -96,7 +96,7 @@ class ToolRegistry:
         """The tools as a model sees them, ready for JSON.
 
         Args:
-            format: Of one provider (`carmy_engine.providers`); None for name, description and parameters, of nobody's.
+            format: Of one provider (`carmy_engine.providers`); None for name, description and parameters only.
 
         Raises:
             AgentError: ``INVALID_TOOL_NAME`` or ``INVALID_SCHEMA``.
@@ -107,7 +107,7 @@ class ToolRegistry:
         return self.provider(format).tools
 
     def provider(self, format: Format) -> Provider:  # noqa: A002 - as above
-        """The tools in one provider's format, and what reads that provider's calls and tells it results.
+        """The tools in one provider's format, with the parser of its calls and the renderer of results.
 
         Raises:
             AgentError: ``INVALID_TOOL_NAME`` or ``INVALID_SCHEMA``.
@@ -184,7 +184,7 @@ def _methods_of(provider: object) -> list[ToolDeclaration] | None:
         if function_tool(current) is not None:
             found.append(_bound(provider, name))
         elif current is not None:
-            # Left to itself, the tool would vanish because somebody changed how it works.
+            # Otherwise an override without @tool would remove the tool in silence.
             raise DeclarationError(
                 f"{cls.__qualname__}.{name} replaces a tool of {marked[0].__qualname__}. Decorate it with "
                 f"@tool(effect=...) too, or write '{name} = None' to leave the tool out."

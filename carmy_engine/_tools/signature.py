@@ -117,7 +117,7 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any], *, method: b
         DeclarationError: It cannot be a tool.
         NameError: An annotation names something that does not exist (yet).
     """
-    # Like inspect.signature, which stops at a decorator that says what its signature is.
+    # Like inspect.signature, which stops at a decorator with a ``__signature__``.
     inner = inspect.unwrap(function, stop=lambda layer: hasattr(layer, "__signature__"))
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise refuse(function, "it is a generator", "Return a list; send parts with ctx.progress.partial(...).")

@@ -95,7 +95,7 @@ class Provider(abc.ABC):
         return MappingProxyType(self._not_strict)
 
     def name_for(self, tool: str) -> str:
-        """The name that the model knows a tool by; the name itself for a tool that it does not know."""
+        """The exported name of a tool; the name itself for a tool that was not exported."""
         return self._names.get(tool, tool)
 
     def tool_for(self, name: str) -> str:
@@ -107,7 +107,7 @@ class Provider(abc.ABC):
 
         Args:
             response: As JSON, or as the provider's own object. Also the part of it that is kept in a conversation.
-            turn: Tells turns apart, for models whose ids of calls are unique within one turn only.
+            turn: Distinguishes turns, for models whose ids of calls are unique within one turn only.
 
         Raises:
             ValueError: It is not a response of this provider.
@@ -120,7 +120,7 @@ class Provider(abc.ABC):
 
     @abc.abstractmethod
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
-        """The messages that tell a model the results of its turn; they follow that turn in the conversation."""
+        """The messages that return to a model the results of its turn; they follow that turn in the conversation."""
 
     @abc.abstractmethod
     def stream(self, *, turn: str | None = None) -> CallStream:
@@ -176,7 +176,7 @@ class Provider(abc.ABC):
         elif is_mapping(arguments):
             data = encode_arguments(arguments)
         else:
-            data = encode_arguments({"": arguments})[4:-1]  # the engine says that it must be an object
+            data = encode_arguments({"": arguments})[4:-1]  # the engine refuses what is no object
         if tool in self._strict and b"null" in data:
             # With the standard library, whose numbers are exact.
             value = without_nulls(json.loads(data), self._strict[tool])
@@ -216,7 +216,7 @@ def text_in(part: object, name: str) -> str:
 
 
 def key_in(part: object, name: str) -> int | str | None:
-    """What tells one part of a stream from another, under a name."""
+    """The key of one part of a stream, under a name."""
     found: object = look(part, name)
     return found if isinstance(found, int | str) else None
 

@@ -2,7 +2,7 @@
 
 ``parameters`` is the ``Schema`` object of the Gemini API reference, a part of OpenAPI 3.0. ``parametersJsonSchema`` is JSON
 Schema with the keywords that the reference lists under ``responseJsonSchema``. The first is understood by every version of
-the interface; the second says what the first has no form for: recursion, free names of fields, any value, tuples.
+the interface; the second expresses what the first cannot: recursion, free names of fields, any value, tuples.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _choice(node: Mapping[str, Any]) -> Schema:
     values: list[object] = node["enum"] if "enum" in node else [node["const"]]
     if values and all(isinstance(value, str) for value in values):
         return {"type": "STRING", "format": "enum", "enum": list(values)}
-    # Values of an enum are texts there; numbers are told, and checked by the engine.
+    # Values of an enum are texts there; numbers go into the description, and the engine checks them.
     for one, kind in ((bool, "BOOLEAN"), (int, "INTEGER"), (float, "NUMBER")):
         if all(type(value) is one for value in values):
             text = f"one of: {', '.join(str(value).lower() for value in values)}"
@@ -129,7 +129,7 @@ def _object(node: Mapping[str, Any]) -> Schema:
 
 
 def json_schema(schema: Mapping[str, Any]) -> Schema:
-    """The arguments in JSON Schema with the listed keywords only; the rest is told in descriptions.
+    """The arguments in JSON Schema with the listed keywords only; the rest goes into descriptions.
 
     References that go round in circles may only stand in optional properties, so whatever holds one is not required.
     """

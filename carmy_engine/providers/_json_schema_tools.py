@@ -162,7 +162,7 @@ def portable(schema: Mapping[str, Any]) -> Schema:
             arms = made.pop("oneOf")
             made["anyOf"] = arms if "anyOf" not in made else [{"allOf": [{"anyOf": arms}, {"anyOf": made["anyOf"]}]}]
         if "anyOf" in made and "required" in made and "properties" not in made:
-            # What a union says of all its arms, each arm says itself.
+            # Move the required names of a union into each of its arms.
             needed = made.pop("required")
             made.pop("type", None)
             made["anyOf"] = [
@@ -209,7 +209,7 @@ def item_schemas(node: Mapping[str, Any]) -> list[Schema]:
 
 
 def order_of_items(node: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """The note that tells the order of items of different types, where `item_schemas` takes its place."""
+    """The note on the order of items of different types, where `item_schemas` takes its place."""
     if len(item_schemas(node)) < 2:
         return []
     kinds = [_as_table(part).get("type", "any") for part in node.get("prefixItems", ())]
@@ -231,7 +231,7 @@ def accepts_null(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> boo
 
 
 def described(node: Schema, notes: Iterable[tuple[str, object]]) -> Schema:
-    """The schema with what it cannot say told in its description."""
+    """The schema, with notes added to its description."""
     told = "; ".join(f"{word}: {_shown(value)}" for word, value in notes)
     if not told:
         return node
@@ -282,7 +282,7 @@ def _without_nulls(value: Any, node: Mapping[str, Any], definitions: Mapping[str
 
 
 def _arm_for(value: Any, arms: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The arm of a union that a value was written for, as far as names and fixed values tell."""
+    """The arm of a union that a value was written for, judged by names and fixed values."""
     if is_dict(value):
         fitting = [arm for arm in arms if "properties" in arm and value.keys() <= arm["properties"].keys()]
         return next((arm for arm in fitting if _agrees(value, arm)), None)

@@ -72,7 +72,7 @@ class OpenAIChat(_OpenAI):
 
 
 class _ChatStream(CallStream):
-    """Deltas of ``choices[0].delta.tool_calls``, told apart by their index."""
+    """Deltas of ``choices[0].delta.tool_calls``, distinguished by their index."""
 
     def __init__(self, provider: OpenAIChat, turn: str | None) -> None:
         super().__init__(provider, turn)

@@ -16,11 +16,11 @@ def _same(name: str) -> str:
 
 
 def text_of(result: ExecutionResult, name_for: Callable[[str], str] = _same) -> str:
-    """What to tell a model about a result: a text as it is, other outputs as JSON, an error as what to do about it.
+    """A result as text for a model: a text as it is, other outputs as JSON, an error as the way to repair the call.
 
     Args:
         result: The result.
-        name_for: The name that the model knows a tool by.
+        name_for: Returns the exported name of a tool.
     """
     error = result.error
     if error is None:

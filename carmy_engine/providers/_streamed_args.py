@@ -2,7 +2,7 @@
 
 A call in pieces begins with its name, goes on as parts without one, each with ``partialArgs`` (a path and a value) and
 ``willContinue``, and ends with a part that does not continue, mostly an empty one. Texts come in several pieces under the
-same path. That a piece continues is not always followed by another, so only what is said of the call counts.
+same path. That a piece continues is not always followed by another, so only the flag of the call counts.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def whole_calls(calls: Iterable[Any]) -> list[Any]:
 
 
 def _put(arguments: dict[str, Any], piece: Any) -> None:
-    """Put one value where its path says; a text goes on where there is one already."""
+    """Put one value at its path; append a text to a text that is there already."""
     found = [value for name in _VALUES if (value := look(piece, name, _SNAKE[name])) is not None]
     value = found[0] if found else None
     if not found and look(piece, "nullValue", "null_value") is None:
-        return  # says no more than that its path is over
+        return  # an empty piece ends its path
     path = look(piece, "jsonPath", "json_path")
     steps = _steps(path)
     last = steps[-1]

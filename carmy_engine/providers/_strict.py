@@ -1,7 +1,7 @@
 """JSON Schema for OpenAI: in its strict mode, as its guide "Structured model outputs" describes under "Supported schemas", and without.
 
 In strict mode all fields are required, optional ones may be null; objects are closed; a few keywords and formats are known,
-and unions are ``anyOf``. What a schema says beyond that goes into descriptions, for the model to read and the engine to check.
+and unions are ``anyOf``. All other keywords go into descriptions; the engine checks them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SCALARS = {"string", "number", "integer", "boolean"}
 
 
 class NotStrictError(Exception):
-    """The schema says something that strict mode has no form for; the text says what."""
+    """Strict mode cannot express the schema; the text names the reason."""
 
 
 def strict_schema(schema: Mapping[str, Any]) -> Schema:
@@ -131,7 +131,7 @@ def _keywords(node: Mapping[str, Any]) -> Schema:
 
 
 def _said(made: Schema, node: Mapping[str, Any]) -> Schema:
-    """With what could not be kept told in the description."""
+    """Add the keywords that were not kept to the description."""
     notes = [(key, value) for key, value in node.items() if key not in made and key not in _READ | _SILENT]
     return described(made, notes)
 

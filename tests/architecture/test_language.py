@@ -15,8 +15,7 @@ SOURCES = ("carmy_engine", "transports")
 NOT_YET = frozenset(
     {
         "carmy_engine/_engine", "carmy_engine/_execution",
-        "carmy_engine/_idempotency", "carmy_engine/_json_schema", "carmy_engine/_model", "carmy_engine/_schema",
-        "carmy_engine/_tools", "carmy_engine/providers",
+        "carmy_engine/_idempotency", "carmy_engine/_model",
         "transports/carmy_net",
         "transports/carmy_websocket",
     }

@@ -16,14 +16,14 @@ from ..labels import first_of, named
 from ..nodes import Node, without
 
 EXACT_FLOAT = 2**53
-"""Integers beyond this are not told apart by floats, so a JSON fraction that large is no integer."""
+"""Floats do not distinguish integers beyond this, so a JSON fraction that large is no integer."""
 
 _DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 """Without NaN, Infinity, underscores and spaces, which Python's Decimal reads."""
 
 
 def strictly(node: Node) -> Node:
-    """The node, strict unless its author said otherwise."""
+    """The node, strict unless its author set ``strict``."""
     return node if "strict" in node else {**node, "strict": True}
 
 

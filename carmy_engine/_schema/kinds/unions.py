@@ -1,4 +1,4 @@
-"""Unions, told apart by a tag or by trying."""
+"""Unions, tagged and plain."""
 
 from __future__ import annotations
 
