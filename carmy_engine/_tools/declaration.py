@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, NoReturn, TypeVar, Unpack, cast
 
+import msgspec
+
 from .._model import protocols
 from .._model.compiled_tool import CompiledTool
 from .._model.effect import Effect
@@ -18,6 +20,7 @@ from .._model.settlement import Reconcile
 from .._model.spec import ToolSpec
 from .._schema.annotations import INJECTED, Arg, State, UnresolvedType, UnusableType
 from .._schema.docstrings import description_of
+from .._schema.plain_values import jsonable
 from .arguments import ArgumentsParser, arguments_parser
 from .attributes import SPEC_ATTRIBUTES, ToolAttributes, checked_attributes, choices
 from .output import OutputRenderer, output_renderer
@@ -226,12 +229,14 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
     if not isinstance(found, ToolDeclaration):
         spec = spec_of_object(found)
         _check_name(spec.name, f"{type(found).__name__} object")
+        _check_text(spec, f"tool '{spec.name}'")
         return compile_object(found, spec)
     _check_name(found.name, found.location)
     plan = _resolved_plan(found)
     injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
     arguments, output = _parts(found, plan)
     spec = _spec(found, arguments, output)
+    _check_text(spec, found.location)
     return CompiledTool(
         spec=spec,
         function=found.function,
@@ -320,6 +325,16 @@ def _resolved_plan(declaration: ToolDeclaration) -> SignaturePlan:
 def _invalid_schema(declaration: ToolDeclaration, what: str) -> AgentError:
     message = f"tool '{declaration.name}' ({declaration.location}): {what}"
     return AgentError.standard("INVALID_SCHEMA", message, details={"tool": declaration.name})
+
+
+def _check_text(spec: ToolSpec, location: str) -> None:
+    try:
+        msgspec.json.encode([spec.description, spec.input_schema, spec.output_schema], enc_hook=jsonable)
+    except UnicodeEncodeError:
+        message = f"{location}: its description or a schema has a lone surrogate, which is not valid Unicode"
+        raise AgentError.standard("INVALID_SCHEMA", message, details={"tool": spec.name}) from None
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        pass  # `compile_object` names the schema
 
 
 def _check_name(name: object, where: str) -> None:

@@ -402,3 +402,24 @@ def test_methods_that_cannot_be_called_are_refused_where_the_tool_is_given() -> 
     ):
         with pytest.raises(DeclarationError, match=words):
             declaration_of(made)
+
+
+@tool(effect="none", description="\ud800", register=False)
+def _with_surrogate() -> None: ...
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Made(description="\ud800"),
+        Made(input_schema={"type": "object", "properties": {"\ud800": {}}}),
+        Made(output_schema={"description": "\ud800"}),
+        _with_surrogate,
+    ],
+)
+def test_lone_surrogates_in_a_spec_are_refused(made) -> None:
+    """A spec that no listing could hold is INVALID_SCHEMA at start."""
+    with pytest.raises(AgentError) as caught:
+        compile_tool(made, {})
+    assert caught.value.code == "INVALID_SCHEMA"
+    assert "lone surrogate" in caught.value.message
