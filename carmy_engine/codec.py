@@ -13,9 +13,11 @@ from ._model.codec import (
     containers_in,
     decode,
     duplicate_key,
+    escape_line_ends,
     event_body,
     invalid_request,
     is_json,
+    one_line,
     refuse_undecodable,
 )
 
@@ -29,8 +31,10 @@ __all__ = [
     "containers_in",
     "decode",
     "duplicate_key",
+    "escape_line_ends",
     "event_body",
     "invalid_request",
     "is_json",
+    "one_line",
     "refuse_undecodable",
 ]

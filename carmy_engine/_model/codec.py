@@ -310,6 +310,22 @@ class UniqueNames:
             raise invalid_request(f"the {self._word} '{twice}' is there twice")
 
 
+def escape_line_ends(document: bytes) -> bytes:
+    """Escape the characters in JSON strings at which some readers split lines: U+2028, U+2029 and U+0085."""
+    return (
+        document.replace("\u2028".encode(), b"\\u2028")
+        .replace("\u2029".encode(), b"\\u2029")
+        .replace("\u0085".encode(), b"\\u0085")
+    )
+
+
+def one_line(document: bytes) -> bytes:
+    """Return the same JSON on one line. CR and LF occur only between tokens, so they become spaces."""
+    if b"\n" in document or b"\r" in document:
+        document = document.replace(b"\n", b" ").replace(b"\r", b" ")
+    return document if document.isascii() else escape_line_ends(document)
+
+
 _PLAIN_AGENT = (b',"_agent":{"cacheable":false,"next_actions":[]}', b',"_agent":{"cacheable":true,"next_actions":[]}')
 
 _FAILURE_HEAD = {status: f'","status":"{status.value}","error":'.encode() for status in ExecutionStatus}

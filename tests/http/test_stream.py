@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, tool
+from carmy_engine.codec import one_line
 from carmy_http import limits
 from carmy_http.api import event_response
-from carmy_http.api import event_response as _sse
 from tests.http.tools import big, echo, fail, parts, progress, sleep
 from tests.support.http import JSON, Client, serving
 
@@ -106,7 +106,7 @@ async def test_the_first_bytes_come_before_the_tool_has_ended() -> None:
 
 async def test_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is filled with comments, which do not extend the deadline."""
-    monkeypatch.setattr(_sse, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(event_response, "HEARTBEAT_SECONDS", 0.02)
     async with serving(sleep) as server:
         answer = await server.call("sleep", EVENTS, arguments={"seconds": 60}, timeout_ms=200)
     assert answer.body.count(event_response.HEARTBEAT) >= 2
@@ -156,7 +156,7 @@ async def test_a_large_answer_reaches_a_slow_reader(monkeypatch: pytest.MonkeyPa
 
 def test_one_line() -> None:
     """Line ends between the tokens of a document become spaces."""
-    assert event_response._one_line(b'{\r\n"a": 1\n}') == b'{  "a": 1 }'
+    assert one_line(b'{\r\n"a": 1\n}') == b'{  "a": 1 }'
 
 
 async def test_http_1_0() -> None:

@@ -17,7 +17,6 @@ from carmy_engine import (
     ExecutionEvent,
     ExecutionRequest,
     ExecutionResult,
-    ExecutionStarted,
     OutcomeUnknownError,
     grace,
 )
@@ -166,7 +165,7 @@ class ClientExecutor:
         try:
             call = self._call(request, stream=True)
         except AgentError as error:
-            await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
+            await events.put_refusal(request.tool, ExecutionResult(execution_id="", error=error.info))
             yield events
             return
         self._send(call, pending)
@@ -291,9 +290,9 @@ class ClientExecutor:
                 await pending.events.put(event)
             return
         if pending.events is not None and isinstance(frame, ErrorFrame):
-            await _put_refusal(pending.events, pending.tool, _result(frame))
+            await pending.events.put_refusal(pending.tool, _result(frame))
         elif pending.events is not None:
-            await pending.events.put(_completed(pending.tool, _result(frame)))
+            await pending.events.put_result(pending.tool, _result(frame))
         assert frame.id is not None
         pending.answer = frame
         pending.answered.set()
@@ -332,13 +331,3 @@ def _result(answer: ResultFrame | ErrorFrame) -> ExecutionResult:
     if isinstance(answer, ErrorFrame):
         return ExecutionResult(execution_id="", error=answer.error)
     return parse_result(bytes(answer.result))
-
-
-def _completed(tool: str, result: ExecutionResult) -> ExecutionCompleted:
-    return ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=tool, result=result)
-
-
-async def _put_refusal(events: EventChannel, tool: str, result: ExecutionResult) -> None:
-    """Put the events of a request that never became an execution."""
-    await events.put(ExecutionStarted(seq=0, execution_id="", tool=tool))
-    await events.put(_completed(tool, result))

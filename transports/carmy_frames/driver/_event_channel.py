@@ -7,7 +7,7 @@ from collections import deque
 import msgspec
 import trio
 
-from carmy_engine import ExecutionCompleted, ExecutionEvent, ToolProgress
+from carmy_engine import ExecutionCompleted, ExecutionEvent, ExecutionResult, ExecutionStarted, ToolProgress
 
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 """Limit of unread partial results in one stream. Beyond it the connection is not read, for any call."""
@@ -74,6 +74,15 @@ class EventChannel(trio.abc.ReceiveChannel[ExecutionEvent]):
         self._events.append(event)
         self._bytes += size
         self._readable.set()
+
+    async def put_refusal(self, tool: str, result: ExecutionResult) -> None:
+        """Add the two events of a request that never became an execution."""
+        await self.put(ExecutionStarted(seq=0, execution_id=result.execution_id, tool=tool))
+        await self.put_result(tool, result)
+
+    async def put_result(self, tool: str, result: ExecutionResult) -> None:
+        """Add the last event."""
+        await self.put(ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=tool, result=result))
 
     def fail(self, error: Exception) -> None:
         """End the stream with an error. Events that wait can still be read."""

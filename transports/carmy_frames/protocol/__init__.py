@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from ._codec import HELP_RESULT, MAX_MESSAGE_BYTES, PROTOCOL, decode_request, decode_server_frame, encode, one_line
+from ._codec import HELP_RESULT, MAX_MESSAGE_BYTES, PROTOCOL, decode_request, decode_server_frame, encode
 from ._errors import LocalProtocolError, RemoteProtocolError
 from ._frames import (
     NO_ARGUMENTS,
@@ -66,7 +66,6 @@ __all__ = [
     "decode_request",
     "decode_server_frame",
     "encode",
-    "one_line",
     "parse_catalog",
     "parse_event",
     "parse_result",

@@ -14,6 +14,7 @@ from carmy_engine.codec import (
     check_timeout_ms,
     duplicate_key,
     invalid_request,
+    one_line,
     refuse_undecodable,
 )
 from carmy_engine.transport import unknown_name_message
@@ -75,23 +76,6 @@ _HEAD_ID = re.compile(rb'\s*\{\s*"id"\s*:\s*("(?:[^"\\\x00-\x1f]){0,256}"|-?[0-9
 def encode(frame: Request | ServerFrame) -> bytes:
     """Encode a frame, without characters that some readers take for the end of a line."""
     return one_line(msgspec.json.encode(frame))
-
-
-def one_line(document: bytes) -> bytes:
-    """Return the same JSON on one line.
-
-    CR and LF occur only between tokens. U+2028, U+2029 and U+0085 are legal inside strings, but widely used readers
-    split there, so they are escaped.
-    """
-    if b"\n" in document or b"\r" in document:
-        document = document.replace(b"\n", b" ").replace(b"\r", b" ")
-    if not document.isascii():
-        document = (
-            document.replace("\u2028".encode(), b"\\u2028")
-            .replace("\u2029".encode(), b"\\u2029")
-            .replace("\u0085".encode(), b"\\u0085")
-        )
-    return document
 
 
 def decode_request(message: bytes) -> Request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carmy_engine import BoundEngine, ExecutionEvent, ExecutionRequest
-from carmy_engine.codec import event_body
+from carmy_engine.codec import event_body, one_line
 
 from ..message import BodyWriter, HeaderList, Request, StreamResponse
 
@@ -43,21 +43,4 @@ class EventResponse(StreamResponse):
 
 def frame(event: ExecutionEvent) -> bytes:
     """One event as bytes: ``event``, one line of ``data``, ``id``."""
-    return b"event: %b\ndata: %b\nid: %d\n\n" % (event.kind.encode(), _one_line(event_body(event)), event.seq)
-
-
-def _one_line(document: bytes) -> bytes:
-    """The same JSON without any character that some client treats as a line break.
-
-    CR and LF can only stand between tokens. The others (U+2028, U+2029, U+0085) are legal in strings, but widely used
-    clients split there.
-    """
-    if b"\n" in document or b"\r" in document:
-        document = document.replace(b"\n", b" ").replace(b"\r", b" ")
-    if not document.isascii():
-        document = (
-            document.replace("\u2028".encode(), b"\\u2028")
-            .replace("\u2029".encode(), b"\\u2029")
-            .replace("\u0085".encode(), b"\\u0085")
-        )
-    return document
+    return b"event: %b\ndata: %b\nid: %d\n\n" % (event.kind.encode(), one_line(event_body(event)), event.seq)

@@ -20,7 +20,6 @@ from carmy_engine import (
     ExecutionEvent,
     ExecutionRequest,
     ExecutionResult,
-    ExecutionStarted,
     OutcomeUnknownError,
     grace,
 )
@@ -138,7 +137,7 @@ class HttpClient:
         try:
             wanted = RequestBody.of(request)
         except AgentError as error:
-            await _put_refusal(events, request.tool, ExecutionResult(execution_id="", error=error.info))
+            await events.put_refusal(request.tool, ExecutionResult(execution_id="", error=error.info))
             yield events
             return
         response = await self._repeat(
@@ -280,7 +279,7 @@ class HttpClient:
         """Put the answer to an invalid request into the stream, as its last event."""
         body = await read(response)
         result = read_answer(self._name, response.status_code, response.headers, body)
-        await _put_refusal(events, wanted.tool, result)
+        await events.put_refusal(wanted.tool, result)
 
     async def _receive_events(self, response: httpx2.Response, wanted: RequestBody, events: EventChannel) -> None:
         reader = EventReader(MAX_ANSWER_BYTES)
@@ -304,9 +303,3 @@ class HttpClient:
             raise Lost(Failure.LOST, f"the server sent an invalid event ({error})") from error
         if not is_complete:
             raise Lost(Failure.LOST, "the stream ended")
-
-
-async def _put_refusal(events: EventChannel, tool: str, result: ExecutionResult) -> None:
-    """Put the events of a request that did not become an execution."""
-    await events.put(ExecutionStarted(seq=0, execution_id=result.execution_id, tool=tool))
-    await events.put(ExecutionCompleted(seq=1, execution_id=result.execution_id, tool=tool, result=result))

@@ -7,7 +7,6 @@ from typing import Any, cast
 import mcp_types as types
 
 from carmy_engine import (
-    ExecutionCompleted,
     ExecutionRequest,
     ExecutionStarted,
     ToolCompleted,
@@ -96,6 +95,4 @@ class Narrator:
                 ok=result.error is None,
             )
             await self._events.put(completed)
-        await self._events.put(
-            ExecutionCompleted(seq=0, execution_id=result.execution_id, tool=self._tool, result=result)
-        )
+        await self._events.put_result(self._tool, result)

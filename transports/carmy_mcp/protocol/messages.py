@@ -18,9 +18,9 @@ from mcp_types.jsonrpc import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from carmy_engine import AgentError
-from carmy_engine.codec import UniqueNames, check_json, decode, duplicate_key, invalid_request
+from carmy_engine.codec import UniqueNames, check_json, decode, duplicate_key, invalid_request, one_line
 from carmy_engine.transport import shortened
-from carmy_frames.protocol import MAX_MESSAGE_BYTES, one_line
+from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
 from .request_state import Exchange
 from .results import error_data

@@ -14,7 +14,7 @@ from mcp_types.jsonrpc import JSONRPCRequest
 from starlette.requests import Request
 
 from carmy_engine import AgentError
-from carmy_engine.codec import invalid_request
+from carmy_engine.codec import escape_line_ends, invalid_request
 from carmy_http.api.content_negotiation import MAX_CACHED_HEADERS
 from carmy_http.api.mounts import Message, Receive, Send
 
@@ -121,9 +121,7 @@ def escaping(send: Send) -> Send:
     async def escaping(message: Message) -> None:
         body = message.get("body", b"")
         if not body.isascii():
-            for end in "\u2028\u2029\u0085":
-                body = body.replace(end.encode(), b"\\u%04x" % ord(end))  # only strings can have them
-            message = {**message, "body": body}
+            message = {**message, "body": escape_line_ends(body)}
         await send(message)
 
     return escaping
