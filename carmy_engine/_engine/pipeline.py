@@ -121,7 +121,7 @@ class Pipeline:
                 raw = _json_arguments(request)
                 arguments = found.tool.parse(raw)
             except TakesLong as taken:
-                takes_long = taken
+                takes_long = taken.with_traceback(None)  # its frames, this one among them, would keep the arguments
             except BaseException as error:  # noqa: BLE001 - the boundary round validators, default factories and properties
                 raise_foreign(error)
             if takes_long is not None:  # outside the handler, or errors would keep the arguments as their context

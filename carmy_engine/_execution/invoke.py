@@ -79,7 +79,7 @@ class Invoker:
         try:
             data = tool.render(value)
         except TakesLong as taken:
-            long = taken
+            long = taken.with_traceback(None)  # its frames, this one among them, would keep the output
         except BaseException as error:  # noqa: BLE001 - the boundary round serialisers and properties
             return self._unfit(tool, execution, error)
         else:

@@ -67,6 +67,7 @@ class ThreadRun:
         except BaseException as error:  # noqa: BLE001 - carried over to `run`
             self.error = error
         finally:
+            del self._function, self._on_start  # an ended execution is kept for lookups, without its arguments
             self.finished = True
             if self.abandoned:
                 with contextlib.suppress(trio.RunFinishedError):  # the program outlived its event loop; nobody waits
@@ -75,6 +76,7 @@ class ThreadRun:
     def give_up(self) -> None:
         """In the trio thread, when the wait for it was cancelled."""
         if self._claim.acquire(blocking=False):
+            del self._function, self._on_start
             return  # it had not begun, and now never will
         self._threads.stuck += 1
         self.abandoned = True
@@ -84,6 +86,7 @@ class ThreadRun:
     def _has_ended(self) -> None:
         if not self.ended.is_set():
             self._threads.stuck -= 1
+            self.value = self.error = None
             self.ended.set()
 
 
@@ -131,6 +134,11 @@ class Threads:
             if not run.finished:
                 run.give_up()
                 raise
-        if run.error is not None:
-            raise_foreign(run.error, awaits=True)
-        return run.value
+        error, run.error = run.error, None
+        if error is not None:
+            try:
+                raise_foreign(error, awaits=True)
+            finally:
+                del error  # its traceback holds this frame
+        value, run.value = run.value, None
+        return value

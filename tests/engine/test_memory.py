@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import trio
 
+from carmy_engine import AgentError
 from carmy_engine._execution.inflight import RECENT_BYTES, RECENT_EXECUTIONS
 from tests.engine.kit import bench, read, request
 
@@ -65,3 +67,50 @@ async def test_audit_records_are_bounded():
         assert len(b.engine.audit.newest()) == MEMORY_RECORDS
         last = await b.call("read")
         assert b.engine.audit.newest(1)[0].execution_id == last.execution_id
+
+
+class Big(list[int]):
+    """A value that a weak reference can follow."""
+
+
+async def test_a_finished_thread_is_let_go():
+    """An execution that is kept for lookups holds neither the arguments nor the result or the error of its thread."""
+    kept: list[weakref.ref[Big]] = []
+
+    @read
+    def returns(n: list[int]) -> list[int]:
+        big = Big(n)
+        kept.append(weakref.ref(big))
+        return big
+
+    @read
+    def fails(n: list[int]) -> None:
+        big = Big(n)
+        kept.append(weakref.ref(big))
+        raise AgentError("BUSY", "m", "conflict")  # pytest keeps whatever is logged
+
+    async with bench(returns, fails) as b:
+        result = await b.call("returns", {"n": [1]})
+        await b.call("fails", {"n": [1]})
+        gc.collect()
+        assert b.engine.lookup(result.execution_id) is not None
+        assert [ref() for ref in kept] == [None, None]
+
+
+async def test_long_arguments_are_let_go_without_garbage_collection():
+    """Nothing of a call refers to itself: its arguments and its output are free as soon as it has ended."""
+
+    @read
+    def sums(n: Any) -> Any:
+        return n
+
+    async with bench(sums) as b:
+        await b.call("sums", {"n": [1]})
+        gc.collect()
+        gc.disable()
+        try:
+            before = len(gc.get_objects())
+            await b.call("sums", {"n": [[]] * 200_000})
+            assert len(gc.get_objects()) - before < 10_000
+        finally:
+            gc.enable()
