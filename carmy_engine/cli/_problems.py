@@ -30,9 +30,13 @@ async def _store_problems(app: App, settings: Settings) -> list[ConfigurationErr
     """The reason why the store cannot be used, if it is a `CheckableStore`."""
     given = app.given_store
     try:
-        store = find_store(settings.store)() if given is None else given
+        factory = find_store(settings.store)
     except ConfigurationError:
         return []  # `App.check` and `App.open` report it
+    try:
+        store = factory() if given is None else given
+    except ConfigurationError as problem:
+        return [problem]
     try:
         if isinstance(store, CheckableStore):
             await store.check()

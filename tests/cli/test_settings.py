@@ -178,6 +178,7 @@ REFUSED = [
     ({"CARMY_ADDRESS": "0.0.0.0:0"}, "address = '0.0.0.0:0' can be reached from other machines"),
     ({"CARMY_ADDRESS": "no..where:0"}, "address = 'no..where:0': the host is not known"),
     ({"CARMY_ADDRESS": "unix:gone/x.sock"}, "address = 'unix:gone/x.sock': cannot listen there (No such file"),
+    ({"CARMY_STORE_URL": "sqlite:"}, "store.url must be sqlite:PATH"),
     ({"CARMY_STORE_URL": "sqlite:gone/state.db"}, "gone/state.db: No such file or directory; the directory must exist"),
     ({"CARMY_STORE_URL": "sqlite:newer.db"}, "newer.db was written by a newer version"),
     ({"CARMY_STORE_URL": "sqlite:shop.py"}, "shop.py is not an SQLite file"),
