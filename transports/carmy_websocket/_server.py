@@ -60,7 +60,7 @@ class Connection:
 
     Args:
         engine: Runs the tools.
-        access: Decides who may connect.
+        access: The rules for ``Host``, ``Origin`` and credentials.
         stream: The connection; closed at the end of `run`.
         limited_log: For failures.
     """
