@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from . import applicators
 from .assertions import ASSERTIONS
 from .evaluation import Applicator, Assertion, Failure, Node, run
 from .keywords import ANNOTATIONS, NAMING
-from .patterns import searcher
+from .patterns import UnusablePattern, searcher
 from .references import References, SchemaFault
 
 
@@ -109,8 +108,8 @@ class _Compiler:
             if keyword in schema:
                 try:
                     node.assertions.append(Assertion(keyword, made(schema[keyword]), schema[keyword]))
-                except re.error as error:
-                    raise SchemaFault((*place, keyword), f"is not a regular expression: {error}") from None
+                except UnusablePattern as fault:
+                    raise SchemaFault((*place, keyword), str(fault)) from None
 
     def _fill(self, node: Node, schema: Mapping[str, Any]) -> None:
         node.names = tuple(schema.get("properties", ()))
@@ -178,9 +177,9 @@ class _Compiler:
     def _searcher(self, schema: Mapping[str, Any], pattern: str) -> Any:
         try:
             return searcher(pattern)
-        except re.error as error:
+        except UnusablePattern as fault:
             place = (*self._references.place_of(schema), "patternProperties", pattern)
-            raise SchemaFault(place, f"is not a regular expression: {error}") from None
+            raise SchemaFault(place, str(fault)) from None
 
     def _on_items(self, node: Node, schema: Mapping[str, Any]) -> Iterator[tuple[type | None, Applicator]]:
         if "items" in schema or "prefixItems" in schema:

@@ -1,4 +1,4 @@
-"""Regular expressions of schemas, matched in time that is linear in the text wherever they allow it."""
+"""Regular expressions of schemas, matched in time that is linear in the text."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 from pydantic_core import SchemaError
 
-MAX_BACKTRACKING_CHARACTERS = 4_096
-"""Length of a text that is matched by backtracking, whose time can grow with the square of the length or faster."""
+
+class UnusablePattern(Exception):  # noqa: N818 - a fault of a schema, which the compiler reports with its place
+    """A regular expression that cannot be used. Its text continues a sentence that begins with the place."""
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """A function that searches a text for `pattern`.
-
-    Patterns with lookaround or back-references need Python's `re`. A text of more than `MAX_BACKTRACKING_CHARACTERS` never
-    matches one of those.
+    """A function that searches a text for `pattern`, with pydantic's engine, which never backtracks.
 
     Raises:
-        re.error: It is not a regular expression.
+        UnusablePattern: It is not a regular expression, or needs lookaround or back-references. Matching those takes time
+            that can double with each character, and nothing can interrupt it.
     """
     try:
-        # The engine of pydantic, which never backtracks.
         adapter: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=pattern)])
     except SchemaError:
-        search = re.compile(pattern).search
-        return lambda text: len(text) <= MAX_BACKTRACKING_CHARACTERS and search(text) is not None
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UnusablePattern(f"is not a regular expression: {error}") from None
+        raise UnusablePattern(
+            "needs lookaround or back-references, which take unbounded time to match; write it without, or check it in the tool"
+        ) from None
     return adapter.validator.isinstance_python
