@@ -1,4 +1,4 @@
-"""The engine: an executor over a fixed set of tools, and the block in which it lives."""
+"""The engine: an executor for a fixed set of tools, open for the length of a block."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .long_checks import LongChecks
 from .pipeline import Pipeline
 
 CLOSING_SECONDS = 2 * GRACE_SECONDS
-"""For executions that were cancelled at shutdown: their clean-up, and the answer that says so."""
+"""Limit for executions that were cancelled at shutdown: their clean-up and their answers."""
 
 ReadyCheck = Callable[[], object | Awaitable[object]]
 """Called for readiness; raising, or returning False, means not ready."""
@@ -55,8 +55,8 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         running: Executions between capacity and end.
         stuck_threads: Worker threads that outlived their call.
-        sink_failures: Records that a sink did not take.
-        stalls: Times the event loop was held for too long.
+        sink_failures: Number of records that a sink failed to take.
+        stalls: Number of times the event loop was blocked for too long.
     """
 
     running: int
@@ -90,13 +90,13 @@ class BoundEngine(LocalCalls):
         return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
 
     def execute_into(self, events: EventBuffer, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
-        """`execute`, whose events go into a buffer as they happen. For transports that tell many readers in one task."""
+        """Run one request and add its events to a buffer. For transports that serve many readers in one task."""
         return self._opened().run(request, self._caller, StreamListener(events))
 
     async def catalog(self) -> Catalog:
-        """The tools that this caller may use: what is listed and what can be called follow one rule.
+        """Catalog of the tools that this caller may use. The same rule decides which calls are allowed.
 
-        A tool about which a policy fails is left out; the log has the failure.
+        A tool whose policy fails is omitted, and the failure is logged.
         """
         pipeline = self._opened()
         registry = pipeline.registry
@@ -115,19 +115,19 @@ class BoundEngine(LocalCalls):
         run: RunContext | None = None,
         confirm: Confirm | None = None,
     ) -> BoundEngine:
-        """An executor that calls on somebody's behalf. What is not given stays as it is.
+        """Return an executor with the given context. Omitted values do not change.
 
         Args:
             principal: The authenticated caller.
             session: The caller's session.
-            permissions: What the host grants; replaces what was bound.
-            metadata: Host-defined values; replaces what was bound.
-            context: All of that at once, for example from an authenticator.
-            transport: How calls arrive.
-            gone: What it means when the scope round `execute` is cancelled, or what tells then, without waiting; servers pass
+            permissions: Permissions that the host grants; they replace the bound ones.
+            metadata: Host-defined values; they replace the bound ones.
+            context: A complete context, for example from an authenticator.
+            transport: Name of the transport.
+            gone: The cause when the scope around `execute` is cancelled, or a sync function that returns it; servers pass
                 ``Cause.DISCONNECT``.
-            run: The run that calls come from: its ids, and metadata that is added to what is bound.
-            confirm: Asks a person about each call that lacks nothing but a confirmation.
+            run: The run of the calls: its ids, and metadata that is added to the bound metadata.
+            confirm: Asks a person to confirm each call that only lacks a confirmation.
 
         Raises:
             DeclarationError: `confirm` cannot be called with a spec and arguments, or `context` is no `AgentContext`.
@@ -182,10 +182,10 @@ class BoundEngine(LocalCalls):
         return self._engine._pipeline.inflight.cancel(execution_id, cause, self._owner)  # noqa: SLF001
 
     def running(self) -> tuple[str, ...]:
-        """The ids of the executions that were started through this very object and run now.
+        """Ids of the running executions that were started through this object.
 
-        Those of executors bound from it, or of other ones for the same principal, are not among them: a transport that
-        binds one for each call knows from this which execution the call is.
+        Executions of other executors are not included, even for the same principal. A transport that binds one executor for
+        each call can so find the execution of that call.
         """
         return self._engine._pipeline.inflight.running_for(self._caller)  # noqa: SLF001
 
@@ -193,7 +193,7 @@ class BoundEngine(LocalCalls):
         """Record a request of this caller that never became an execution. For transports; limited in rate.
 
         Args:
-            error: What the caller is answered. Only the code is recorded.
+            error: The error sent to the caller. Only its code is recorded.
             peer: The caller's address, for the log.
         """
         self._engine._refusals.record(error, self._caller.context, peer)  # noqa: SLF001
@@ -203,9 +203,9 @@ class BoundEngine(LocalCalls):
         return self._engine._pipeline.inflight.lookup(execution_id, self._owner)  # noqa: SLF001
 
     async def executions(self) -> list[ListedExecution]:
-        """Everybody's executions: those that run, those that ended lately, and those that the store holds in doubt.
+        """List the executions of all callers: running, recently ended, and interrupted ones in the store.
 
-        Newest first, 200 of each state at most (`_listing.MAX_LISTED`).
+        Newest first, at most 200 of each state (`_execution.listing.MAX_LISTED`).
 
         Raises:
             AgentError: ``FORBIDDEN``, without the permission ``executions:list``; ``STORE_ERROR``.
@@ -227,7 +227,7 @@ class BoundEngine(LocalCalls):
 class Engine(BoundEngine):
     """Runs tools. Made by `open_engine` or ``App.open``; used inside that block only.
 
-    Unbound, it calls as nobody (no principal, no permissions), and sees and cancels every execution.
+    Unbound, its calls are anonymous (no principal, no permissions), and it can list and cancel every execution.
 
     Attributes:
         name: The server's name in discovery documents.
@@ -321,7 +321,7 @@ async def open_engine(
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
-    Leaving the block cancels what still runs (cause ``shutdown``), waits for it briefly, and closes the store.
+    Leaving the block cancels running executions (cause ``shutdown``), waits for them briefly, and closes the store.
 
     Args:
         tools: Compiled tools; `carmy_engine.App` makes them from declarations.
@@ -332,7 +332,7 @@ async def open_engine(
         authenticator: For transports.
         ready_checks: For transports.
         withheld: Names that get ``TOOL_NOT_PERMITTED`` instead of ``TOOL_NOT_FOUND``, unless there is such a tool.
-        make_pipeline: Puts the steps together; for what goes round every execution, such as spans.
+        make_pipeline: Creates the pipeline; a subclass can wrap every execution, for example in a span.
 
     Raises:
         StartupError: Two tools have the same name.
@@ -385,7 +385,7 @@ async def open_engine(
     except BaseExceptionGroup as group:
         raise_single(group)
     finally:
-        with grace(STORE_SECONDS):  # it may have endings to write yet
+        with grace(STORE_SECONDS):  # the store may still have outcomes to write
             await store.aclose()
 
 

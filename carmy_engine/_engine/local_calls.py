@@ -1,4 +1,4 @@
-"""What an engine offers to code in the same process, beyond being an executor: typed calls, and the calls of models."""
+"""In-process calls of an engine: typed calls of tools, and the calls of models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LocalCalls:
-    """The part of an engine that needs to be in the same process."""
+    """Calls of an engine that are available in the same process only."""
 
     _caller: Caller
 
@@ -33,7 +33,7 @@ class LocalCalls:
         """The pipeline, as long as the engine is open."""
         raise NotImplementedError
 
-    # The first that fits counts: what an async function gives is awaited, and its context is left out.
+    # The first matching overload counts: a tool may be async, and may take a context first.
     @overload
     async def call(self, tool: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
@@ -57,11 +57,11 @@ class LocalCalls:
 
             products = await engine.call(search, query="mouse")  # list[Product]
 
-        Arguments are checked as if they had come from outside. What the tool returned is given back as it is, in the shape
-        that its return annotation promises.
+        Arguments are checked like those of a remote call. The result is the return value of the tool, in the type of its return
+        annotation.
 
-        Type checkers see the tool's own signature, without a context that comes first. They cannot leave out what else the
-        engine injects, unless it has the default `INJECTED`.
+        Type checkers use the signature of the tool, without a leading context. Other injected parameters need the default
+        `INJECTED`.
 
         Args:
             tool: A function declared as a tool, or the method of an object, that this engine has.
@@ -117,7 +117,7 @@ class LocalCalls:
             request_id = request_id_of(call, thread_id=context.thread_id, run_id=context.run_id, repeated=repeated)
             bound = msgspec.structs.replace(context, call_id=call.call_id)
             caller = msgspec.structs.replace(self._caller, context=bound)
-            # Refused by the engine, as anything else that it cannot run: somebody may have to find that in the records.
+            # The engine refuses an unreadable call, so that the records include it.
             unreadable = None if call.problem is None else AgentError.of(call.problem)
             return await pipeline.run(request_of(call, request_id), caller, unreadable=unreadable)
 
@@ -129,7 +129,7 @@ class LocalCalls:
 
 
 def _at_once(listing: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that waits for nothing.
+    """Result of a coroutine that returns without waiting.
 
     Raises:
         DeclarationError: It waits.
@@ -147,7 +147,7 @@ def _at_once(listing: Coroutine[Any, Any, T]) -> T:
 
 
 def _name_of(tool: object, pipeline: Pipeline) -> str:
-    """The name of a tool that is not this engine's; asking for it gives the error that it should.
+    """Name of a tool that this engine does not have; a request for it fails with the right error.
 
     Raises:
         DeclarationError: It is not a tool, or the engine has another one of this name.
@@ -177,5 +177,5 @@ def _arguments(tool: CompiledTool, args: tuple[Any, ...], kwargs: dict[str, Any]
     arguments = {**positional, **kwargs}
     if tool.input is None or arguments.keys() != {tool.input}:
         return arguments
-    # The input as a whole: its JSON is what follows the name, of which nothing is left in {"":...}.
+    # The input as a whole: its JSON is the value in {"":...}.
     return msgspec.Raw(encode_arguments({"": arguments[tool.input]})[4:-1])

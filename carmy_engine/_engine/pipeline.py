@@ -1,4 +1,4 @@
-"""The order of steps that every execution goes through, and nothing else.
+"""The pipeline: the order of steps of every execution.
 
 lookup → policies → ids → arguments → argument policies → confirmation → already cancelled → capacity → reservation → turn → tool →
 output → record → sinks → last event. The first step that fails decides.
@@ -38,7 +38,7 @@ from .long_checks import LongChecks
 _NONE: dict[str, Any] = {}
 
 _YIELD_SECONDS = 0.01
-"""Between two trips through the scheduler. Far below what a person or a deadline notices."""
+"""Interval between two trips through the scheduler; far below the resolution of a deadline."""
 
 
 class Pipeline:
@@ -51,7 +51,7 @@ class Pipeline:
         invoker: Steps *tool* and *output*.
         finisher: Steps *sinks* and *last event*.
         long_checks: Step *arguments*, where they are long.
-        background: For what outlives its call: abandoned threads.
+        background: Nursery for tasks that outlive their call: they wait for abandoned threads.
         now: The engine's clock, trio's time; callable in any thread.
     """
 
@@ -88,11 +88,11 @@ class Pipeline:
         """Run one request to its end.
 
         Args:
-            request: What is asked for.
-            caller: On whose behalf.
-            listener: Where events go.
-            returned: Gets what the tool returned, if its output is good.
-            unreadable: Why nobody could read its arguments.
+            request: The request.
+            caller: The caller and its options.
+            listener: Receiver of events; None for none.
+            returned: Called with the return value of the tool, if its output is valid.
+            unreadable: Error of arguments that could not be read.
 
         Raises:
             trio.Cancelled: The caller's own scope was cancelled. The reservation is settled and the record written.
@@ -108,7 +108,7 @@ class Pipeline:
         try:
             found = self.registry.find(request.tool, caller.only)
             if found is None or (policies.exist and not await policies.check(caller.context, found.spec)):
-                found = None  # hidden from the caller, it looks like one that there is not
+                found = None  # a hidden tool is reported as unknown
                 raise await self.registry.unknown(request.tool, caller.only, caller.context)
             identity = None if request.request_id is None else identity_of(request.request_id, caller.context)
             if request.on_running != "refuse":
@@ -131,8 +131,8 @@ class Pipeline:
             if found.confirmation is not None and not await self._is_confirmed(execution, found, raw):
                 is_unconfirmed = True
                 SafePolicy().check(caller.context, found.spec)
-            # Quick tools never wait, so a loop over `execute` would hold the event loop for as long as it goes on. A trip
-            # through the scheduler on every call would cost as much as the rest of the call.
+            # Fast tools never wait, so a loop over `execute` would block the event loop. A trip through the scheduler on
+            # every call would double the cost of the call.
             now = self.now()
             if now < self._yield_at:
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -145,13 +145,13 @@ class Pipeline:
         except AgentError as refusal:
             ending = Ending(error=json_safe(refusal), exception=refusal, confirmable=is_unconfirmed)
             return self.finisher.finish(execution, None if found is None else found.spec, ending)
-        except Exception as error:  # noqa: BLE001 - a fault of a policy or a validator, or a mistake of ours
+        except Exception as error:  # noqa: BLE001 - a fault of a policy, a validator or the engine
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
             return self.finisher.finish(
                 execution, None if found is None else found.spec, Ending(error=told, exception=origin)
             )
         except (trio.Cancelled, BaseExceptionGroup, KeyboardInterrupt):
-            # The caller's cancel, in a group where a person is asked in a nursery; or a Ctrl-C.
+            # The caller's cancel, in a group if `confirm` uses a nursery; or a Ctrl-C.
             self._finish_cut_off(execution, found)
             raise
         try:
@@ -160,7 +160,7 @@ class Pipeline:
             self.inflight.dismiss(execution)
 
     async def _is_confirmed(self, execution: Execution, found: Registered, raw: bytes) -> bool:
-        """Whether the host has granted it, or a person does who can be asked. None is if the engine is closing, which refuses the call.
+        """True if the host has granted the confirmation or a person does. A closing engine asks no person and refuses the call later.
 
         Raises:
             AgentError: What the host's function refuses with.
@@ -185,7 +185,7 @@ class Pipeline:
         identity: Identity | None,
         execution: Execution,
     ) -> ExecutionResult:
-        """From the reservation to the end."""
+        """Run the steps from the reservation to the end."""
         ending: Ending | Outcome | None = None
         reserved = False
         try:
@@ -196,7 +196,7 @@ class Pipeline:
                         reserved = ending is None
                     if ending is None and (found.turn is not None or execution.armed):
                         ending = await self._run_in_turn(found, arguments, execution)
-                    elif ending is None:  # most: nothing to wait for, and nothing to give back
+                    elif ending is None:  # the common case: nothing to wait for, nothing to release
                         ending = await self.invoker.invoke(found.tool, arguments, execution)
                 except AgentError as refusal:
                     ending = Ending(error=refusal, exception=refusal)
@@ -229,14 +229,14 @@ class Pipeline:
             execution.gone = True
             return self._cut_off(execution, found)
         if is_cancel(error):
-            # Either the caller's own cancel, which goes on its way, or ours after the grace (see `run_with_grace`).
+            # Either the caller's own cancel, which is raised again, or the one after the grace (see `run_with_grace`).
             return self._cut_off(execution, found)
-        # Leaving the scope, trio has found a scope of the tool's that was left open, and has put the tree in order.
+        # The tool left a scope open; trio found and closed it at the exit of the outer scope.
         told, origin = as_agent_error(error, f"the tool {found.spec.name}", expose=self.invoker.expose)
         return Ending(error=told, exception=origin, crashed=True, cause=execution.cancellation.cause)
 
     async def _run_in_turn(self, found: Registered, arguments: dict[str, Any], execution: Execution) -> Ending | None:
-        """The turn, if the tool has one, and the tool. An abandoned thread keeps the turn until it ends."""
+        """Run the tool within its turn, if it has one. An abandoned thread keeps the turn until it ends."""
         turn = found.turn
         if turn is not None and not turn.take_at_once():
             execution.mark_waiting()
@@ -244,7 +244,7 @@ class Pipeline:
             await turn.take()
         try:
             if execution.armed:
-                # Cancelled in the moment that the wait was over: nothing has run, and it would be told at its first await.
+                # A cancel that arrived at the end of the wait: stop here, before the tool runs up to its first await.
                 await trio.lowlevel.checkpoint_if_cancelled()
             return await self.invoker.invoke(found.tool, arguments, execution)
         finally:
@@ -254,7 +254,7 @@ class Pipeline:
     async def _settle(
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
     ) -> Ending:
-        """Tell that the tool is over, and settle its request_id. That waits until an abandoned thread has ended."""
+        """Send the end of the tool and settle its request_id. An abandoned thread delays settling until it ends."""
         if execution.started and execution.listener is not None:
             execution.listener.tool_completed(execution, ok=ending.error is None)
         if _left_thread(execution):
@@ -266,7 +266,7 @@ class Pipeline:
     async def _outlive(
         self, found: Registered, identity: Identity | None, execution: Execution, ending: Ending
     ) -> None:
-        """Keep turn and reservation of an abandoned thread until it ends, or the engine does."""
+        """Keep the turn and the reservation of an abandoned thread until the thread or the engine ends."""
         assert execution.thread is not None
         try:
             await execution.thread.ended.wait()
@@ -287,7 +287,7 @@ class Pipeline:
         return Ending(error=error, cause=cause)
 
     def _finish_cut_off(self, execution: Execution, found: Registered | None) -> None:
-        """The caller's scope was cancelled before anything was reserved."""
+        """Finish an execution whose caller was cancelled before the reservation."""
         if found is not None:
             self.finisher.finish(execution, found.spec, self._cut_off(execution, found))
 
@@ -297,7 +297,7 @@ def _left_thread(execution: Execution) -> bool:
 
 
 def _json_arguments(request: ExecutionRequest) -> bytes:
-    """The arguments as JSON; missing and null mean none."""
+    """Arguments as JSON; missing arguments and null become an empty object."""
     arguments = request.arguments
     if arguments is None:
         return b"{}"

@@ -1,7 +1,7 @@
-"""A span of OpenTelemetry for every execution; needs the extra ``otel``.
+"""OpenTelemetry spans, one for each execution; needs the extra ``otel``.
 
-Names and attributes follow the conventions for tools that models call (``execute_tool``, ``gen_ai.*``). What those have no
-name for is under ``carmy.``.
+Names and attributes follow the conventions for tools that models call (``execute_tool``, ``gen_ai.*``). All other
+attributes start with ``carmy.``.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ _ATTRIBUTES = {
     "caller_id": "carmy.caller_id",
     "call_id": "gen_ai.tool.call.id",
 }
-"""What a span takes over from the record. Not among them: arguments, outputs and messages, which no record has; and who
-called, since spans go to more places than records do."""
+"""Span attributes by record field. A record has no arguments, outputs and messages. The caller's identity is left out, since spans
+reach more systems than records."""
 
 _open: ContextVar[Span | None] = ContextVar("carmy_open_span", default=None)
-"""The span of the execution that this task runs, until its record is there. Not OpenTelemetry's own current span: a tool
-may have left another one in its place."""
+"""The span of the execution in this task, until its record arrives. OpenTelemetry's current span is not used: a tool may
+have replaced it."""
 
 
 class Spans:
-    """Makes the spans: opened round each execution (`pipeline`), filled in from its record (as a sink).
+    """Factory of spans: `pipeline` opens one around each execution, and `record` adds the outcome.
 
     Args:
-        tracer: Who makes them; None for the global provider's.
+        tracer: Creates the spans; None for the tracer of the global provider.
     """
 
     def __init__(self, tracer: trace.Tracer | None = None) -> None:
         self._tracer = trace.get_tracer("carmy_engine", __version__) if tracer is None else tracer
 
     def pipeline(self, **parts: Any) -> Pipeline:
-        """A `Pipeline` of these parts in which every run has a span."""
+        """Create a `Pipeline` in which every run has a span."""
         return _SpannedPipeline(self._tracer, **parts)
 
     def record(self, record: ExecutionRecord) -> None:
-        """Say on the open span how its execution ended. See `carmy_engine.abc.Sink`."""
+        """Set the outcome of an execution on its open span. See `carmy_engine.abc.Sink`."""
         span = _open.get()
         if span is None or record.settled is not None:
             return  # the record of another engine's execution, or of an earlier attempt that was settled on the way
@@ -96,14 +96,14 @@ class _SpannedPipeline(Pipeline):
         found = self.registry.get(request.tool)
         name = _OPERATION
         attributes: dict[str, str] = {"gen_ai.operation.name": _OPERATION}
-        if found is not None:  # a name that no tool has is a stranger's text, of any length
+        if found is not None:  # an unknown name is untrusted text of any length
             name = f"{_OPERATION} {request.tool}"
             attributes |= {
                 "gen_ai.tool.name": request.tool,
                 "gen_ai.tool.type": "function",
                 "carmy.effect": found.spec.effect.value,
             }
-        # Without the tracer's own notes on exceptions: their messages may hold arguments and outputs, and a cancel is one.
+        # The tracer must not record exceptions: their messages may contain arguments and outputs, and a cancel is one.
         with self._tracer.start_as_current_span(
             name, kind=SpanKind.INTERNAL, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:

@@ -1,4 +1,4 @@
-"""The events of one execution, through a channel that is bounded without ever losing what matters."""
+"""Events of one execution, in a bounded buffer that merges progress reports and drops nothing else."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from .._model.text import sendable_text
 from .execution import Execution
 
 MAX_PENDING_BYTES = 256 * 1024
-"""Of partial results, and the reports between them, waiting for the reader of one stream. A tool that sends more waits, within its
-deadline."""
+"""Limit for partial results and progress reports that wait for the reader of one stream. A tool that exceeds it waits, within
+its deadline."""
 
 PROGRESS_BYTES = 256
-"""Counted for each report and part besides what the tool has said: about what the event takes. Else many short parts, such as a
-model's words, would take fifty times as much memory as they may."""
+"""Memory overhead of one event, added to the size of its content. Without it, many short parts, such as single words of a model,
+would use fifty times the limit."""
 
 
 class EventBuffer:
-    """The events of one execution, until somebody takes them. Who takes them makes a subclass, and is told of news there.
+    """A buffer of the events of one execution. A reader subclasses it and overrides `has_news`.
 
-    Reports merge into the newest while nobody takes them; everything else is kept. So it holds at most six lifecycle events,
-    one report between any two other events, and of both reports and parts `MAX_PENDING_BYTES` (one larger part is let through
-    alone, and the report after the last part as well).
+    Adjacent reports merge into the newest one; every other event is kept. The buffer holds at most six lifecycle events and one
+    report between any two other events. Reports and parts together hold at most `MAX_PENDING_BYTES`. A single larger part and
+    the report after the last part may exceed this limit.
     """
 
     __slots__ = ("_closed", "_drained", "_events", "_finished", "_pending_bytes", "_seq")
@@ -56,7 +56,7 @@ class EventBuffer:
         self._drained: trio.Event | None = None
 
     def has_news(self) -> None:
-        """There is something to take now, or never will be again. Called in the trio thread; must not raise, or take."""
+        """Notify the reader of a new event or the end. Called in the trio thread; must not raise or call `take`."""
         raise NotImplementedError
 
     def take(self) -> ExecutionEvent | None:
@@ -72,7 +72,7 @@ class EventBuffer:
         return event
 
     def close(self) -> None:
-        """Nobody reads any more: keep nothing, and hold up nobody who still has something to say."""
+        """Stop buffering: drop all events, including later ones, and wake all waiting writers."""
         self._closed = True
         self._events = None
         self._pending_bytes = 0
@@ -94,13 +94,13 @@ class EventBuffer:
         self._append(event(seq=seq, execution_id=execution.id, tool=execution.tool, **fields))
         self._finished = event is ExecutionCompleted
         if execution.ended:
-            self._wake_writers()  # an abandoned thread may be waiting with a part that nobody wants any more
+            self._wake_writers()  # an abandoned thread may be waiting to add a part
 
     async def put_partial(self, execution: Execution, data: bytes) -> None:
-        """Add a part of the result; wait while the reader is too far behind. Nothing is added if cancelled.
+        """Add a part of the result, after waiting for room. Adds nothing if cancelled.
 
         Raises:
-            AgentError: ``CANCELLED``: the execution has ended without this part; it comes from an abandoned thread.
+            AgentError: ``CANCELLED``: the execution has ended, and the part comes from an abandoned thread.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._is_full(PROGRESS_BYTES + len(data)) and not self._closed and not execution.ended:
@@ -123,7 +123,7 @@ class EventBuffer:
         self.has_news()
 
     def _wake_writers(self) -> None:
-        """There may be room, or there is nobody who needs it any more."""
+        """Wake the writers that wait for room; each checks again whether it must wait."""
         if self._drained is not None:
             self._drained.set()
             self._drained = None
@@ -170,7 +170,7 @@ class EventStream(EventBuffer, trio.abc.ReceiveChannel[ExecutionEvent]):
 
 
 class StreamListener:
-    """Turns what the pipeline tells into events."""
+    """A `Listener` that turns the calls of the pipeline into events."""
 
     __slots__ = ("_has_begun", "_stream", "_thread", "_token")
 
@@ -196,7 +196,7 @@ class StreamListener:
             self._token.run_sync_soon(self._begin, execution)
 
     def _begin(self, execution: Execution) -> None:
-        """Once: a thread that is abandoned as it begins may be told of after its end."""
+        """Send `ToolStarted` once. The callback of a thread that was abandoned at its start may run after the end."""
         if not self._has_begun:
             self._has_begun = True
             self._stream.put(ToolStarted, execution)
@@ -222,7 +222,7 @@ class StreamListener:
 
 
 class StreamProgress(Progress):
-    """The progress of a call that somebody listens to."""
+    """Progress of a call whose events are read."""
 
     __slots__ = ("_begin", "_execution", "_newest", "_stream", "_thread", "_token")
 
@@ -275,8 +275,7 @@ class StreamProgress(Progress):
     def _deliver_newest(self) -> None:
         fields, self._newest = self._newest, {}
         if fields and not self._execution.ended:
-            # Trio has a queue of its own for what is idempotent, and may come to it before the tool's beginning, which the
-            # thread has told of earlier.
+            # `run_sync_soon(idempotent=True)` uses a separate queue, so this can run before the `ToolStarted` callback.
             self._begin(self._execution)
             self._deliver(fields)
 
@@ -287,7 +286,7 @@ class StreamProgress(Progress):
 
 
 def _finite(number: float) -> float | None:
-    """A number of any class as one that can be sent, None when JSON has none for it."""
+    """The number as a plain int or float; None if it is not finite."""
     try:
         if math.isfinite(number):
             return number if type(number) in (int, float) else float(number)
@@ -323,6 +322,6 @@ async def open_stream(
             finally:
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise_single(group)  # the execution itself raises nothing but Cancelled, so it is the block's own exception
+        raise_single(group)  # the execution itself raises nothing but Cancelled, so this is an exception of the block
     finally:
         stream.close()

@@ -1,4 +1,4 @@
-"""One running execution: who it is for, how far it has come, and how to stop it. Private to the engine."""
+"""State of one running execution: its caller, its phase and its cancel scope. Private to the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Phase(enum.Enum):
 
 
 class Listener(Protocol):
-    """Where the events of one execution go. `started` and `tool_started` may be called in a worker thread."""
+    """Receiver of the events of one execution. `tool_started` may be called in a worker thread."""
 
     def execution_started(self, execution: Execution) -> None:
         """Before anything else."""
@@ -57,20 +57,20 @@ class Listener(Protocol):
 
 
 RUN_FIELDS = ("thread_id", "run_id", "node_path", "attempt", "caller_id", "call_id")
-"""What a context and a record say of the caller's run."""
+"""Fields of the caller's run, in a context and in a record."""
 
 _run_of = operator.attrgetter(*RUN_FIELDS)
 _NO_RUN = (None,) * len(RUN_FIELDS)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """What is bound to an executor: on whose behalf it calls.
+    """Identity and options that are bound to an executor.
 
     Attributes:
         context: The trusted context.
-        gone: What it means when the caller's own cancel scope is cancelled, or what tells then.
-        only: The tools that its view of the engine has, None for all.
-        confirm: Asks a person about calls that need a confirmation; None when nobody can be asked.
+        gone: The cause when the caller's own cancel scope is cancelled, or a function that returns it.
+        only: Names of the tools in its view of the engine; None for all.
+        confirm: Asks a person to confirm a call; None if no person is available.
     """
 
     context: AgentContext
@@ -92,10 +92,10 @@ class Execution(msgspec.Struct, eq=False):
         id: The execution id.
         tool: The name that was asked for.
         request_id: The caller's idempotency identity.
-        caller: On whose behalf.
-        listener: Who listens to its events.
+        caller: The caller and its options.
+        listener: Receiver of its events; None for none.
         now: The engine's clock, trio's time; callable in any thread.
-        returned: Gets what the tool returned, for callers in process.
+        returned: Called with the return value of the tool, for callers in process.
         may_join: It waits for a running attempt with its request_id, instead of being refused.
         joined: The id of the execution whose end it waits for, None when it does not.
         started_at: Unix seconds of its arrival.
@@ -104,7 +104,7 @@ class Execution(msgspec.Struct, eq=False):
         deadline: When it times out; infinite before the reservation.
         waited: Seconds spent waiting for a turn, a thread, or the end of another attempt.
         scope: What a cancel cancels; None before the reservation.
-        armed: It may have waited for something since.
+        armed: The deadline is registered: the execution may have waited.
         phase: See `Phase`.
         gone: The caller's own scope was cancelled, so that it takes no answer.
         thread: The worker thread that runs it, if one does.
@@ -142,18 +142,18 @@ class Execution(msgspec.Struct, eq=False):
 
     @property
     def cancellation(self) -> Cancellation:
-        """What the tool sees; holds the cause. Made when somebody asks."""
+        """Cancellation state for the tool; holds the cause. Created on first use."""
         if self._cancellation is None:
             self._cancellation = Cancellation()
         return self._cancellation
 
     @property
     def started(self) -> bool:
-        """The tool has begun to run, so effects may exist. An abandoned thread counts: it cannot be kept from beginning."""
+        """True once the tool has begun to run, so effects may exist. An abandoned thread counts as started."""
         return self.phase is Phase.RUNNING or (self.thread is not None and self.thread.abandoned)
 
     def context(self) -> AgentContext:
-        """What the tool receives: the caller's context and this execution."""
+        """The context of the tool: the caller's context with the fields of this execution."""
         bound = self.caller.context
         return AgentContext(
             principal=bound.principal,
@@ -235,7 +235,7 @@ class Execution(msgspec.Struct, eq=False):
         return self.cancellation.cause is not None
 
     def notice_cancel(self) -> None:
-        """A ``Cancelled`` has arrived. If nobody recorded a cause, it was the deadline or the caller's own scope."""
+        """Record the cause of a ``Cancelled``. Without an earlier cause, it is the deadline or the caller's own scope."""
         if self.cancellation.cause is None:
             self.gone = self.gone or self.now() < self.deadline
             means = self.caller.gone if self.gone else Cause.DEADLINE

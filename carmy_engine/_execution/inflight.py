@@ -1,4 +1,4 @@
-"""The executions that run now, and a bounded memory of those that ended lately."""
+"""Running executions, and a bounded history of recently ended ones."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ RECENT_EXECUTIONS = 1000
 """Finished executions that can still be looked up."""
 
 RECENT_BYTES = 16 * 1024 * 1024
-"""Of output that they keep alive."""
+"""Limit for the output that these executions hold in memory."""
 
 OVERLOAD_RETRY_SECONDS = 1
-"""What a caller is told to wait when the engine is full."""
+"""``retry_after`` of ``OVERLOADED``, when the engine is full."""
 
 SHUTDOWN_RETRY_SECONDS = 5
-"""What a caller is told to wait when the engine is going away: about the time a restart takes."""
+"""``retry_after`` of ``SHUTTING_DOWN``: about the duration of a restart."""
 
 
 class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be learned of an execution by its id.
+    """Summary of an execution, looked up by its id.
 
     Attributes:
         execution_id: The id.
@@ -35,10 +35,10 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
         state: ``running`` or ``finished``.
         started_at: Unix seconds.
         request_id: Its idempotency identity.
-        principal: Whose it is.
-        session: In which session.
-        transport: How it arrived.
-        result: The result of a finished one, None when it is no longer kept, or nobody could be given one.
+        principal: Principal of the caller.
+        session: Session of the caller.
+        transport: Transport of the request.
+        result: Result of a finished execution; None if the caller had gone before the end.
     """
 
     execution_id: str
@@ -53,14 +53,14 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inflight:
-    """Admits executions up to a limit and knows every one that runs."""
+    """Table of running executions; admits new ones up to a limit."""
 
     def __init__(self, max_executions: int) -> None:
         self._max = max_executions
         self._running: dict[str, Execution] = {}
         self._recent: dict[str, Execution] = {}
         self._oldest: deque[Execution] = deque()
-        """Of those, in the order of their ends: a dict is slow to find its first entry."""
+        """The recent executions in the order of their ends: finding the first entry of a dict is slow."""
         self._recent_bytes = 0
         self._idle: trio.Event | None = None
         self.closing = False
@@ -74,11 +74,11 @@ class Inflight:
         return list(self._running.values())
 
     def runs(self, execution_id: str) -> bool:
-        """Whether it is among those that are counted as running."""
+        """True if the execution is counted as running."""
         return execution_id in self._running
 
     def recent(self) -> list[Execution]:
-        """A snapshot of those that ended lately."""
+        """A snapshot of the recently ended executions."""
         return list(self._recent.values())
 
     def admit(self, execution: Execution) -> None:
@@ -103,14 +103,14 @@ class Inflight:
         self._running[execution.id] = execution
 
     def dismiss(self, execution: Execution) -> None:
-        """Count it as running no longer."""
+        """Stop counting an execution as running."""
         del self._running[execution.id]
         if not self._running and self._idle is not None:
             self._idle.set()
             self._idle = None
 
     def remember(self, execution: Execution) -> None:
-        """Keep an ended execution, with its result, for looking up. The oldest make room."""
+        """Keep an ended execution with its result for `lookup`. Beyond the limits, the oldest are dropped."""
         recent = self._recent
         recent[execution.id] = execution
         self._oldest.append(execution)
@@ -121,16 +121,16 @@ class Inflight:
             self._recent_bytes -= forgotten.output_bytes
 
     def cancel(self, execution_id: str, cause: Cause, owner: AgentContext | None) -> bool:
-        """Cancel one by id. False when it is not running, is ending already, or is not the owner's (None owns all)."""
+        """Cancel an execution. False if it is not running, is already ending, or has another owner (None owns all)."""
         execution = self._running.get(execution_id)
         return execution is not None and _owns(owner, execution) and execution.cancel(cause)
 
     def running_for(self, caller: Caller) -> tuple[str, ...]:
-        """The ids of what runs for this very caller, not an equal one."""
+        """Ids of the running executions of this `Caller` object; an equal object does not match."""
         return tuple(execution.id for execution in self._running.values() if execution.caller is caller)
 
     def lookup(self, execution_id: str, owner: AgentContext | None) -> ExecutionSummary | None:
-        """What is known of a running or recently ended execution; None when nothing is, or it is somebody else's."""
+        """Summary of a running or recently ended execution; None if it is unknown or has another owner."""
         running = self._running.get(execution_id)
         execution = self._recent.get(execution_id) if running is None else running
         if execution is None or not _owns(owner, execution):
@@ -157,7 +157,7 @@ class Inflight:
 
 
 def _owns(owner: AgentContext | None, execution: Execution) -> bool:
-    """The same principal; among anonymous callers also the same session."""
+    """True for the same principal; anonymous callers also need the same session."""
     if owner is None:
         return True
     context = execution.caller.context

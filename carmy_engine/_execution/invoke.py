@@ -1,4 +1,4 @@
-"""Run one tool under its scope, and turn whatever it raises into the ending of its call."""
+"""Invocation of one tool in its scope. Every result or exception becomes an `Ending`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .threads import Threads
 
 
 class Ending(msgspec.Struct, eq=False):
-    """How an attempt ended: with `data_json` or with `error`.
+    """Ending of an attempt: `data_json` or `error`.
 
     Attributes:
         data_json: The rendered output.
-        error: Why there is none.
-        exception: What was raised, for in-process callers.
+        error: The error, if there is no output.
+        exception: The exception that was raised, for in-process callers.
         crashed: The tool raised something undeclared.
-        cause: Why it was cut off, None when it ended by itself.
-        confirmable: The engine refused it, and a person's confirmation is all that it lacks.
+        cause: Cause of the cancellation; None if the tool ended by itself.
+        confirmable: The engine refused the call, which only lacks a person's confirmation.
     """
 
     data_json: bytes | None = None
@@ -46,13 +46,13 @@ class Invoker:
         self._threads = threads
         self._check_output = check_output
         self.expose = expose_errors
-        """Tell callers type and message of unexpected exceptions (development)."""
+        """Send callers the type and message of unexpected exceptions. For development."""
 
     async def invoke(self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution) -> Ending | None:
         """Run the tool and render its output. The caller has entered `execution.scope`.
 
         Returns:
-            The ending; None if the tool was cut off and answered with an exception that means nothing else.
+            The ending; None if the tool was cancelled and raised an undeclared exception.
 
         Raises:
             trio.Cancelled: The scope, or one further out, was cancelled and the tool gave in. `execution` holds the
@@ -63,7 +63,7 @@ class Invoker:
                 arguments[tool.context_parameter] = execution.context()
             if tool.relayed:
                 assert execution.scope is not None
-                # It begins when the executor that runs it says so.
+                # The remote executor reports when the tool starts.
                 relay: Coroutine[Any, Any, Ending] = tool.function(execution=execution, **arguments)
                 return await run_with_grace(relay, execution.scope, execution.notice_cancel)
             if tool.is_async:
@@ -73,7 +73,7 @@ class Invoker:
             else:
                 value = await self._in_thread(tool, arguments, execution)
         except GeneratorExit:
-            raise  # our own coroutine is being closed: `run_with_grace` lets no other out
+            raise  # this coroutine is being closed: `run_with_grace` raises no other `GeneratorExit`
         except BaseException as error:  # noqa: BLE001 - the boundary round the tool
             return self._failed(tool, execution, error)
         try:
@@ -118,7 +118,7 @@ class Invoker:
         return None
 
     def _failed(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending | None:
-        """What it means that the tool raised this. None if it was cut off and declares no error of its own.
+        """Ending of a tool that raised. None if the tool was cancelled and its error is not a declared one.
 
         Raises:
             trio.Cancelled: It is a cancel of the execution's scope.
@@ -141,7 +141,7 @@ class Invoker:
         return Ending(error=told, exception=origin, crashed=True)
 
     def _unfit(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending:
-        """What it means that an output could not be written.
+        """Ending of a tool whose output cannot be written.
 
         Raises:
             KeyboardInterrupt: It is a Ctrl-C.
@@ -161,7 +161,7 @@ class Invoker:
     def _in_thread(
         self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution
     ) -> Coroutine[Any, Any, Any]:
-        """A plain function, in a worker thread."""
+        """Run a plain function in a worker thread."""
         execution.thread = thread = self._threads.prepare(partial(tool.function, **arguments), execution.mark_started)
         if self._threads.busy:
             execution.mark_waiting()

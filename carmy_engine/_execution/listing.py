@@ -1,4 +1,4 @@
-"""What goes on, for people who look after an engine: everybody's executions, without what was sent or answered."""
+"""Listing of all executions for operators, without arguments and outputs."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .._model.result import ExecutionStatus
 from .execution import Execution
 
 LIST_PERMISSION = "executions:list"
-"""In the trusted context: may list the executions of others."""
+"""Permission to list the executions of other callers."""
 
 MAX_LISTED = 200
-"""Executions of each state in one listing: what a person can look through, in about 150 KB."""
+"""Limit for each state in one listing; a full listing has about 150 KB."""
 
 
 class ListedState(enum.StrEnum):
-    """How far a listed execution has come."""
+    """State of a listed execution."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
-    """Over, and nobody knows whether its effects exist: it may have to be settled."""
+    """Ended with an unknown outcome: effects may exist, and an operator may have to settle it."""
     FINISHED = "finished"
 
 
 class ListedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One execution of anybody. Never arguments, never outputs.
+    """One execution of any caller, without arguments and outputs.
 
     Attributes:
         execution_id: Its id.
@@ -38,13 +38,13 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         state: See `ListedState`.
         started_at: Unix seconds.
         request_id: Its idempotency identity.
-        principal: Whose it is.
-        session: In which session.
-        transport: How it arrived; None for one that only the store knows, of another process or of an earlier one.
-        joined: The execution whose end it waits for, to get its answer.
-        status: How a finished one ended.
-        error_code: Why it did not complete.
-        cause: Why it was cut off.
+        principal: Principal of the caller.
+        session: Session of the caller.
+        transport: Transport of the request; None if only the store has the execution, from another or an earlier process.
+        joined: Id of the execution whose answer it waits for.
+        status: Status of a finished execution.
+        error_code: Code of its error.
+        cause: Cause of its cancellation.
     """
 
     execution_id: str
@@ -64,12 +64,12 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 def listing(
     running: Iterable[Execution], ended: Iterable[Execution], entries: Iterable[Reservation]
 ) -> list[ListedExecution]:
-    """All of them, newest first, `MAX_LISTED` of each state at most.
+    """Return the executions, newest first, at most `MAX_LISTED` of each state.
 
     Args:
-        running: In this engine.
-        ended: In this engine, lately.
-        entries: Of the store: what it says runs, here or elsewhere, and what is in doubt.
+        running: Running executions of this engine.
+        ended: Recently ended executions of this engine.
+        entries: Entries of the store: executions that run in any process, and interrupted ones.
     """
     found = {execution.id: _of_execution(execution, is_running=False) for execution in ended}
     found |= {execution.id: _of_execution(execution, is_running=True) for execution in running}
@@ -96,7 +96,7 @@ def _of_execution(execution: Execution, *, is_running: bool) -> ListedExecution:
     if not is_running:
         cause = execution.cancellation.cause
         result = execution.result
-        # Without a result there is nobody who could have been given one: its caller had gone.
+        # Without a result, the caller had gone before the end.
         status = ExecutionStatus.CANCELLED if result is None else result.status
         error_code = None if result is None or result.error is None else result.error.code
     return ListedExecution(

@@ -1,4 +1,4 @@
-"""The calls of a model's turn: what they are, how they are told apart for ever, and how they run side by side."""
+"""Calls of one model turn: their types, their idempotency identities, and their concurrent execution."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call that a model asks for.
 
     Attributes:
-        tool: The tool's own name, or what the model wrote if no tool is called like that.
+        tool: Name of the tool; the name that the model wrote if no tool has it.
         arguments: As the model wrote them, or a mapping; None for none.
-        call_id: The model's id of the call, or one made up for it.
-        generated: `call_id` was made up: the model gave none, and is told none.
-        turn: Which turn of the conversation it belongs to. For models whose ids are unique within a turn only.
+        call_id: The model's id of the call, or a generated one.
+        generated: `call_id` was generated, because the model sent none. It is not sent back to the model.
+        turn: Id of the turn, for models whose call ids are unique within a turn only.
         name: The name that the model wrote.
-        problem: Why the arguments cannot be read; such a call is answered without running.
+        problem: Error of unreadable arguments; such a call is answered without running.
     """
 
     tool: str
@@ -49,7 +49,7 @@ class ModelResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         call: The call.
-        result: What became of it.
+        result: Its result.
     """
 
     call: ModelCall
@@ -59,13 +59,13 @@ class ModelResult(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def request_id_of(call: ModelCall, *, thread_id: str | None, run_id: str | None, repeated: int = 0) -> str:
     """The idempotency identity of a call: the run and the model's id of the call.
 
-    Node and attempt are no part of it: a node that is tried again with the same turn of the model must not repeat an effect.
+    Node and attempt are not included: a retried node with the same turn of the model must not repeat an effect.
 
     Args:
         call: The call.
-        thread_id: Of the caller's run.
-        run_id: Of the caller's run.
-        repeated: How many calls of the same turn before this one have the same id.
+        thread_id: Thread id of the caller's run.
+        run_id: Run id of the caller's run.
+        repeated: Number of earlier calls of the same turn with the same id.
     """
     parts = [thread_id, run_id, call.turn, call.call_id]
     readable = "/".join("" if part is None else quote(part, safe=":.,@+=", errors="surrogatepass") for part in parts)
@@ -78,7 +78,7 @@ def request_id_of(call: ModelCall, *, thread_id: str | None, run_id: str | None,
 
 
 def request_of(call: ModelCall, request_id: str) -> ExecutionRequest:
-    """The request that a call stands for. A turn that is run again while it runs waits for its end: it wants the answer."""
+    """Request for a call. If the same turn already runs, the request waits for its answer."""
     return ExecutionRequest(tool=call.tool, arguments=call.arguments, request_id=request_id, on_running="wait")
 
 
@@ -89,13 +89,13 @@ async def run_side_by_side(
 ) -> list[ModelResult]:
     """Run calls together and give one result for each, in their order.
 
-    Calls to a tool whose calls take turns run one after the other, in the order of the model: it may count on that, and
-    a queue would not keep it.
+    Calls to a tool that is not parallel-safe run one after the other, in the order of the model. The tool's queue alone would
+    not keep this order.
 
     Args:
-        calls: Those of one turn of the model.
-        run_one: Runs one; also gets how many before it have the same id.
-        takes_turns: Whether the calls to the tool of this name take turns.
+        calls: The calls of one turn of the model.
+        run_one: Runs one call; the second argument is the number of earlier calls with the same id.
+        takes_turns: Returns True if the tool of this name is not parallel-safe.
 
     Raises:
         trio.Cancelled: The caller's scope was cancelled; so were all calls.
@@ -137,14 +137,14 @@ async def run_calls(
             ...
             conversation += openai.render(await run_calls(shop, openai.parse(response), run=run))
 
-    The identity of a call is the run and its ``call_id``, as in `Engine.run_calls`, which also tells the tool and the record of
-    both: what a client sends holds no context. A call whose connection broke has a result as well: ``EXECUTOR_UNAVAILABLE`` if
-    the tool has not run, and ``EXECUTION_UNCERTAIN`` if it may have.
+    The identity of a call is the run and its ``call_id``, as in `Engine.run_calls`. Unlike there, the tool and the record do not
+    receive these ids, since a client sends no context. A call whose connection broke has a result as well:
+    ``EXECUTOR_UNAVAILABLE`` if the tool has not run, and ``EXECUTION_UNCERTAIN`` if it may have.
 
     Args:
         executor: A client, a gateway, or an engine.
         calls: From a `carmy_engine.providers` format's ``parse``.
-        run: Whose turn it is. Without a ``run_id`` or ``thread_id``, the ids of the model alone are the identity.
+        run: The run that the turn belongs to. Without a ``run_id`` or ``thread_id``, the ids of the model alone are the identity.
 
     Raises:
         trio.Cancelled: The caller's own scope was cancelled; so were all calls.
@@ -166,19 +166,19 @@ async def run_calls(
 
 
 async def _taking_turns(executor: Executor, calls: Sequence[ModelCall]) -> set[str]:
-    """The tools whose order among these calls matters. A turn with one call for each tool asks nobody."""
+    """Names of the tools whose calls must keep their order. Requests the catalog only if a tool is called twice."""
     repeated = {tool for tool, count in Counter(call.tool for call in calls).items() if count > 1}
     if not repeated:
         return repeated
     try:
         catalog = await executor.catalog()
     except ClosedError:
-        return repeated  # the calls will find that out, each for itself
+        return repeated  # each call reports this itself
     return repeated - {spec.name for spec in catalog.tools if spec.parallel_safe}
 
 
 def _lost(call: ModelCall, problem: ClosedError | OutcomeUnknownError) -> ExecutionResult:
-    """The result of a call whose executor went away. What the exception says is for people: it may name addresses."""
+    """Result of a call whose executor is gone. It omits the exception's message, which may contain addresses."""
     if isinstance(problem, ClosedError):
         error = AgentError.standard(
             "EXECUTOR_UNAVAILABLE",

@@ -1,4 +1,4 @@
-"""Who may call what: the policies of an application, the one for confirmations, and two that are ready-made."""
+"""Policies that allow or refuse calls: the runner, the confirmation policy, and two ready-made policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._model.protocols import Policy
 from .._model.spec import ToolSpec
 
 POLICY_SECONDS = 10.0
-"""For one answer of an async policy. A call waits for it before its own deadline begins, so it needs a bound."""
+"""Limit for one answer of an async policy. It bounds the wait because the deadline of the call starts later."""
 
 
 class _Hooks(NamedTuple):
@@ -36,8 +36,8 @@ class Policies:
     """The policies of an engine, in the order in which they were added. Their functions may be sync or async.
 
     Attributes:
-        exist: Whether there are any.
-        see_arguments: Whether any of them wants to see arguments.
+        exist: True if there is at least one policy.
+        see_arguments: True if any policy checks arguments.
     """
 
     def __init__(self, policies: Sequence[Policy] = ()) -> None:
@@ -56,7 +56,7 @@ class Policies:
         self.see_arguments = any(hooks.check_arguments is not None for hooks in self._hooks)
 
     async def check(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """Ask all of them about a call. False if one hides the tool.
+        """Check a call against all policies. False if one of them hides the tool.
 
         Raises:
             AgentError: One refuses.
@@ -71,10 +71,10 @@ class Policies:
         return True
 
     async def check_call(self, context: AgentContext, spec: ToolSpec, arguments: bytes) -> None:
-        """Ask those that want to see arguments, once these are known to fit the schema.
+        """Check arguments, already validated against the schema, with the policies that check arguments.
 
         Args:
-            context: Who calls.
+            context: Context of the caller.
             spec: The tool.
             arguments: A JSON object.
 
@@ -90,7 +90,7 @@ class Policies:
                     await _settle(answer, hooks.policy, "check_arguments")
 
     async def lists(self, context: AgentContext, spec: ToolSpec) -> bool:
-        """Whether a caller sees a tool: none of them hides it, or refuses it whatever the arguments.
+        """True if the tool is listed for a caller: no policy hides it or refuses it for all arguments.
 
         Raises:
             Fault: One failed, or answered what it may not.
@@ -114,7 +114,7 @@ async def _settle(answer: object, policy: Policy, method: str) -> None:
 
     Raises:
         AgentError: It refuses.
-        Fault: It failed, or the answer is not None. An answer that looks like a refusal must not count as consent.
+        Fault: The policy failed, or the answer is not None. ``False``, for example, must not count as consent.
     """
     if inspect.isawaitable(answer):
         answer = await await_within(POLICY_SECONDS, answer)
@@ -143,9 +143,9 @@ def _defaults(spec: ToolSpec) -> dict[str, Any]:
 
 
 class SafePolicy:
-    """Destructive tools, and those that ask for it, need the permission ``confirm:<tool>``. Cannot be removed.
+    """Policy for confirmations: tools that need one require the permission ``confirm:<tool>``. Cannot be removed.
 
-    Every engine asks it last: a caller whose call would be refused anyway learns nothing of it.
+    Every engine checks it last, so a call that another policy refuses asks for no confirmation.
     """
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
@@ -161,7 +161,7 @@ class SafePolicy:
 
 
 class RequireToolPermission:
-    """Every tool needs the permission ``tool:<name>``; a tool without it is not listed either."""
+    """Policy that requires the permission ``tool:<name>`` for every tool. A tool without it is not listed."""
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``FORBIDDEN``."""
@@ -170,7 +170,7 @@ class RequireToolPermission:
 
 
 class RateLimit:
-    """At most `calls` per `seconds` for each principal, else each session; anonymous callers share one window.
+    """Rate limit per principal, else per session; anonymous callers share one window.
 
     Windows are fixed and open with a caller's first call. Refused calls are not counted. Per process.
 
@@ -180,7 +180,7 @@ class RateLimit:
     """
 
     counts_calls = True
-    """`check` counts, so it is asked about calls only, and hides no tool."""
+    """`check` counts calls, so listings skip it."""
 
     MAX_WINDOWS = 10_000
     """Callers remembered. Beyond it, expired windows are dropped, then the oldest."""

@@ -17,8 +17,8 @@ from .sinks import Sinks
 log = logging.getLogger("carmy.engine")
 
 MAX_RECORDS = 60
-"""Of one error code over one transport, in each interval. More than a person reads, and a few megabytes a day at most: strangers
-must neither fill a disk nor push the records of executions out of memory."""
+"""Limit per error code, transport and interval. It allows a few megabytes a day, so refused requests can neither fill a disk nor
+displace the records of executions."""
 
 
 class Refusals:
@@ -35,11 +35,11 @@ class Refusals:
         self._log = RateLimitedLogger(log, clock=clock)
 
     def record(self, error: AgentError, context: AgentContext, peer: str | None) -> None:
-        """Record that a request got no further.
+        """Record a refused request.
 
         Args:
-            error: What its caller is answered. Only the code is recorded.
-            context: Who sent it, as far as that is known, and over which transport.
+            error: The error sent to the caller. Only its code is recorded.
+            context: The known part of the caller's context, and the transport.
             peer: The caller's address, for the log.
         """
         self._log.info(

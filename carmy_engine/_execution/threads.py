@@ -13,22 +13,22 @@ from .._model.error_boundary import raise_foreign
 from .._model.errors import AgentError
 
 MAX_THREADS = 64
-"""Of one engine. Its own limiter: trio's default one serves files and DNS, and stuck tools must not starve those."""
+"""Limit of one engine. Trio's default limiter serves files and DNS, which stuck tools must not block."""
 
 STUCK_RETRY_SECONDS = 5
-"""What a caller is told to wait when every thread is stuck: nobody knows, so not too often."""
+"""``retry_after`` when every thread is stuck: the end is unknown, so retries should be rare."""
 
 
 class ThreadRun:
     """One function in one worker thread.
 
-    Thread and trio side agree through two rules. Whoever takes `_claim` first decides whether the function runs at all.
-    And each side writes its own flag (`finished`, `abandoned`) before it reads the other's, so that at least one of them
-    sees that an abandoned thread has ended.
+    Two rules synchronise the worker thread and the trio thread. The side that acquires `_claim` first decides whether the
+    function runs. Each side writes its own flag (`finished`, `abandoned`) before it reads the other flag. So at least one side
+    detects the end of an abandoned thread.
 
     Attributes:
         started: The function has begun.
-        finished: It has ended, one way or another.
+        finished: The function has returned or raised.
         abandoned: The caller stopped waiting for it while it ran.
         ended: Set once an abandoned thread has ended.
     """
@@ -58,7 +58,7 @@ class ThreadRun:
         self.ended = trio.Event()
 
     def __call__(self) -> None:
-        """In the worker thread."""
+        """Run the function. Called in the worker thread."""
         if not self._claim.acquire(blocking=False):
             return  # cancelled before it began
         try:
@@ -70,14 +70,14 @@ class ThreadRun:
             del self._function, self._on_start  # an ended execution is kept for lookups, without its arguments
             self.finished = True
             if self.abandoned:
-                with contextlib.suppress(trio.RunFinishedError):  # the program outlived its event loop; nobody waits
+                with contextlib.suppress(trio.RunFinishedError):  # the event loop has ended, so no task waits
                     self._token.run_sync_soon(self._has_ended)
 
     def give_up(self) -> None:
-        """In the trio thread, when the wait for it was cancelled."""
+        """Abandon the run. Called in the trio thread when the wait is cancelled."""
         if self._claim.acquire(blocking=False):
             del self._function, self._on_start
-            return  # it had not begun, and now never will
+            return  # it had not begun, and will not run
         self._threads.stuck += 1
         self.abandoned = True
         if self.finished:
@@ -94,7 +94,7 @@ class Threads:
     """The engine's worker threads.
 
     Attributes:
-        stuck: Threads whose caller has given up and which still run.
+        stuck: Number of abandoned threads that still run.
     """
 
     def __init__(self, limit: int = MAX_THREADS) -> None:
@@ -103,11 +103,11 @@ class Threads:
 
     @property
     def busy(self) -> bool:
-        """True when the next function has to wait for a thread."""
+        """True if all threads are in use."""
         return self._limiter.available_tokens == 0
 
     def prepare(self, function: Callable[[], Any], on_start: Callable[[], None]) -> ThreadRun:
-        """A run to be passed to `run`; `on_start` is called in the thread when the function begins.
+        """Create a run for `run`; `on_start` is called in the thread when the function begins.
 
         Raises:
             AgentError: ``OVERLOADED``, when every thread is stuck: a wait would have no known end.
@@ -121,14 +121,14 @@ class Threads:
         return ThreadRun(self, function, on_start)
 
     async def run(self, run: ThreadRun) -> Any:
-        """Run it in a thread; return what the function returns, or raise what `raise_foreign` makes of what it raises.
+        """Run the function in a thread and return its result. Exceptions pass through `raise_foreign`.
 
         If cancelled before the function began, it never runs. If cancelled later, the thread is abandoned: it runs on, keeps
-        its slot, and counts as stuck until it ends. A function that has ended by then is not abandoned: its outcome
-        is the truth about what happened, and counts.
+        its slot, and counts as stuck until it ends. A function that has already ended is not abandoned: its outcome is
+        returned.
         """
         try:
-            # A function that ends while the cancel is on its way: trio drops its result, so it is kept on the run itself.
+            # Trio drops the result of a function that ends during the cancel, so the run stores it.
             await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._limiter)
         except trio.Cancelled:
             if not run.finished:

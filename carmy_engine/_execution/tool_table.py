@@ -19,7 +19,7 @@ from .turns import Turn
 
 
 class Registered:
-    """A tool and what the engine keeps beside it.
+    """A tool and its state in the engine.
 
     Attributes:
         tool: The compiled tool.
@@ -40,7 +40,7 @@ class Registered:
 
 
 class Registry:
-    """Frozen when made: the tools of a running engine do not change.
+    """Table of the tools of an engine. It does not change after construction.
 
     Args:
         tools: In any order.
@@ -49,7 +49,7 @@ class Registry:
         withheld: Names of tools that exist elsewhere and were left out on purpose.
 
     Attributes:
-        policies: What a call has to pass.
+        policies: The policies of every call.
 
     Raises:
         StartupError: ``DUPLICATE_TOOL`` for each name that is taken twice.
@@ -79,12 +79,12 @@ class Registry:
         return len(self._tools)
 
     async def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
-        """The names that a caller may use, sorted: what is listed and what can be called follow one rule."""
+        """Sorted names of the tools that a caller may use. The same rule decides which calls are allowed."""
         names = sorted(self._tools if only is None else only)
         return tuple(await self._listed(names, context) if self.policies.exist else names)
 
     async def _listed(self, names: Iterable[str], context: AgentContext) -> list[str]:
-        """Those that the policies list. Where one fails, the tool is left out: a call to it would fail, too."""
+        """Names that the policies list. A tool whose policy fails is omitted, since a call to it would fail, too."""
         listed: list[str] = []
         faults: dict[str, Fault] = {}
         for name in names:
@@ -101,7 +101,7 @@ class Registry:
 
     @property
     def all_names(self) -> frozenset[str]:
-        """The names of all tools, those that were left out on purpose included."""
+        """Names of all tools, including the withheld ones."""
         return self._withheld | self._tools.keys()
 
     @property
@@ -110,14 +110,14 @@ class Registry:
         return {name: self._tools[name].spec for name in sorted(self._tools)}
 
     def of_function(self, function: Callable[..., object]) -> Registered | None:
-        """The tool that calls exactly this function; None when there is none, or it cannot be told so easily."""
+        """Tool of exactly this function; None if there is none, or if the function is not hashable."""
         try:
             return self._functions.get(function)
         except TypeError:  # the method of an object that cannot be hashed, or no function at all
             return None
 
     def get(self, name: str) -> Registered | None:
-        """The tool of that name, whoever asks; None when there is none."""
+        """Tool of that name for any caller; None if there is none."""
         return self._tools.get(name)
 
     def find(self, name: str, only: frozenset[str] | None) -> Registered | None:
@@ -138,7 +138,7 @@ class Registry:
         return found
 
     async def unknown(self, name: str, only: frozenset[str] | None, context: AgentContext) -> AgentError:
-        """``TOOL_NOT_FOUND``, suggesting near names. What is not listed for the caller is not suggested either."""
+        """``TOOL_NOT_FOUND``, with suggestions from the tools that are listed for the caller."""
         near = nearby(name, self._tools if only is None else [tool for tool in self._tools if tool in only])
         return unknown_tool(name, await self._listed(near, context) if self.policies.exist else near)
 
@@ -153,7 +153,7 @@ class Registry:
 
 
 _MOST_CATALOGS = 64
-"""Rendered catalogs kept. One for each set of tools that callers may use, and those sets follow roles."""
+"""Limit for cached catalogs: one for each set of visible tools, typically one for each role."""
 
 
 def _render(specs: Iterable[ToolSpec]) -> Catalog:

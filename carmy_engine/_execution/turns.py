@@ -9,7 +9,7 @@ import trio
 from .._model.errors import AgentError
 
 BUSY_RETRY_SECONDS = 1
-"""What a caller is told to wait when too many calls wait for a turn."""
+"""``retry_after`` of ``TOOL_BUSY``."""
 
 
 class Turn:
@@ -25,18 +25,18 @@ class Turn:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait."""
+        """Number of waiting calls."""
         return len(self._queue)
 
     def take_at_once(self) -> bool:
-        """Take the turn if it is free. The common case, without a trip through the scheduler."""
+        """Take the turn if it is free, without a trip through the scheduler."""
         if self._held:
             return False
         self._held = True
         return True
 
     async def take(self) -> None:
-        """Wait for the turn. If cancelled, the place in the queue is given up and the turn is not held.
+        """Wait for the turn. If cancelled, the call leaves the queue without the turn.
 
         Raises:
             AgentError: ``TOOL_BUSY``, at once, when too many calls wait already.
@@ -59,7 +59,7 @@ class Turn:
             raise
 
     def free(self) -> None:
-        """Give the turn to the next in the queue, or to nobody."""
+        """Pass the turn to the next waiter, or release it if there is none."""
         if self._queue:
             self._queue.popleft().set()
         else:

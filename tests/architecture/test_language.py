@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("carmy_engine", "transports")
 NOT_YET = frozenset(
     {
-        "carmy_engine/_engine", "carmy_engine/_execution",
         "carmy_engine/_idempotency", "carmy_engine/_model",
     }
 )  # fmt: skip
