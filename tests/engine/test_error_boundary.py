@@ -1,6 +1,7 @@
 """Whatever code that is not ours raises ends its own call, and nothing else."""
 
 import functools
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,8 @@ import trio
 import trio.lowlevel
 
 from carmy_engine import AgentError, Settings
+from carmy_engine._model.error_boundary import log_traceback
+from carmy_engine._model.traceback_log import MAX_TRACEBACK_CHARACTERS
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.transport import await_foreign
 from tests.boundary.escapes import ESCAPES, RARE_ESCAPES, SECRET, foreign, made
@@ -449,6 +452,65 @@ async def test_a_validation_error_is_logged_without_its_input(how, caplog):
     whole = kept if how in ("alone", "thread") else found
     assert isinstance(whole, pydantic.ValidationError)
     assert "hunter2" in str(whole)
+
+
+def _long_chain(*, of: int, text: str = "again") -> Exception:
+    error = RuntimeError(text)
+    for number in range(of):
+        outer = RuntimeError(f"{text} {number}")
+        outer.__cause__ = error
+        error = outer
+    return error
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RuntimeError("begin" + "x" * 20_000_000 + "end"),
+        lambda: RuntimeError("x\n" * 1_000_000),
+        lambda: _long_chain(of=20_000),
+        lambda: _long_chain(of=50, text="x" * 100_000),
+        lambda: ExceptionGroup("all", [_long_chain(of=20_000), _long_chain(of=20_000)]),
+    ],
+    ids=["long text", "many lines", "long chain", "long texts in a chain", "long chains in a group"],
+)
+async def test_the_text_of_a_failure_is_bounded_in_the_log(make, caplog):
+    """However long the texts and causes of an exception are, one failed call writes at most `MAX_TRACEBACK_CHARACTERS` and some lines."""
+    error = make()
+
+    @read
+    async def probed() -> None:
+        raise error
+
+    async with bench(probed) as b:
+        result = await b.call("probed")
+    assert code(result) == "TOOL_PANIC"
+    assert "tool probed failed" in caplog.text
+    assert "omitted" in caplog.text
+    assert len(caplog.text) < MAX_TRACEBACK_CHARACTERS + 4096
+
+
+def test_a_long_traceback_is_logged_with_its_beginning_and_end(caplog):
+    """The line between them states how many characters are missing, and the links of the exception are as before."""
+    error = _long_chain(of=150)
+    cause: BaseException = error
+    for _ in range(100):
+        assert cause.__cause__ is not None
+        cause = cause.__cause__
+    beyond = cause.__cause__
+    log_traceback(logging.getLogger("carmy"), error, "it failed")
+    assert "more than 100 causes; earlier ones are omitted" in caplog.text
+    assert "again 149" in caplog.text
+    assert "again 40" not in caplog.text
+    assert cause.__cause__ is beyond
+
+    caplog.clear()
+    log_traceback(logging.getLogger("carmy"), RuntimeError("begin" + "x" * 100_000 + "end"), "it failed")
+    (record,) = caplog.records
+    size = len("RuntimeError: beginend\n") + 100_000
+    assert f"\n[{size - MAX_TRACEBACK_CHARACTERS} characters omitted]\n" in record.getMessage()
+    assert record.getMessage().startswith("it failed\nRuntimeError: beginx")
+    assert record.getMessage().endswith("xend\n")
 
 
 async def test_a_call_in_the_clean_up_of_another_one():
