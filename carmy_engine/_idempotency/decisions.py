@@ -1,4 +1,4 @@
-"""Decisions about one ``request_id``, as pure functions: what an existing entry means, and what an ending leaves."""
+"""Decisions about one ``request_id``, as pure functions: the answer to an existing entry, and the entry after an ending."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .._model.spec import ToolSpec
 
 
 def judge(existing: Reservation, fingerprint: bytes) -> Outcome:
-    """What to answer when the identity is taken.
+    """The answer to a request whose identity is taken.
 
     Returns:
         The stored outcome, to be replayed.
 
     Raises:
-        AgentError: ``IDEMPOTENCY_CONFLICT``: it stands for another request, whose answer is not shown.
+        AgentError: ``IDEMPOTENCY_CONFLICT``: the entry is of another request, whose answer is not shown.
             ``EXECUTION_UNCERTAIN``: the first attempt is running, or was interrupted.
     """
     if existing.fingerprint != fingerprint:
@@ -66,19 +66,19 @@ def may_join(on_running: object) -> bool:
 
 
 def is_in_doubt(existing: Reservation, fingerprint: bytes) -> bool:
-    """True if it is the same request, interrupted: its effects may or may not exist."""
+    """True if the entry is an interrupted attempt of the same request: its effects may or may not exist."""
     return existing.state is ReservationState.INTERRUPTED and existing.fingerprint == fingerprint
 
 
 class Settle(enum.Enum):
-    """What an ending does with the entry of the request_id."""
+    """The change that an ending makes to the entry of the request_id."""
 
     COMPLETE = "complete"
     """Record the outcome; retries replay it."""
     RELEASE = "release"
     """Free the id."""
     INTERRUPT = "interrupt"
-    """Mark it interrupted: effects may exist, and no caller has an answer."""
+    """Mark the entry as interrupted: effects may exist, and no caller has an answer."""
 
 
 def decide_settle(
@@ -90,15 +90,15 @@ def decide_settle(
     crashed: bool = False,
     gone: bool = False,
 ) -> Settle:
-    """The table of contract section 6, row by row.
+    """The change to the entry after an execution has ended.
 
     Args:
-        spec: The tool's.
-        started: The tool had begun to run.
-        error: How it failed, None for success.
-        cause: Why it was cut off, None when it ended by itself.
-        crashed: The tool raised something undeclared.
-        gone: The caller's own scope was cancelled, so that it takes no answer.
+        spec: The declared properties of the tool.
+        started: The tool had started to run.
+        error: The error, None for success.
+        cause: The cause of the cancellation, None when the tool ended by itself.
+        crashed: The tool raised an undeclared exception.
+        gone: The caller's own scope was cancelled, so it receives no answer.
     """
     if error is None:
         return Settle.COMPLETE
@@ -112,4 +112,4 @@ def decide_settle(
         return Settle.RELEASE
     if gone or cause in (Cause.DISCONNECT, Cause.SHUTDOWN):
         return Settle.INTERRUPT
-    return Settle.COMPLETE  # deadline, or cancelled by id: the caller is told that effects may exist
+    return Settle.COMPLETE  # deadline, or cancelled by id: the answer states that effects may exist

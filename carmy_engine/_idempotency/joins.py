@@ -1,4 +1,4 @@
-"""Wait for the end of the execution that holds a request_id: it tells those in its own process; the store tells the others."""
+"""Waiting for the execution that holds a request_id: through an event in its own process, by polling the store in others."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .._execution.execution import Execution
 from .._model.reservation import Reservation, ReservationState
 
 FIRST_PAUSE_SECONDS = 0.02
-"""Before the store is asked again about an execution of another process; doubled each time. About what a quick tool takes."""
+"""First pause between two polls of the store for an execution of another process, doubled each time. About a quick tool's time."""
 
 MAX_PAUSE_SECONDS = 1.0
-"""Longest of these pauses: what an answer may come late, for one transaction a second and joiner."""
+"""Longest pause between polls: it bounds the delay of an answer, and costs one transaction a second for each joiner."""
 
 Again = Callable[[], Awaitable[Reservation | None]]
-"""Tries once more to reserve: None when it is ours now, otherwise the entry that is there."""
+"""Tries to reserve again: returns None on success, otherwise the existing entry."""
 
 
 class Joins:
-    """Who waits for the end of which execution.
+    """Joiners of running executions.
 
-    Joiners are executions themselves, so that ``max_executions`` bounds them, and their deadlines bound their wait. Nothing of
-    the execution that they wait for knows of them.
+    Joiners are executions themselves: ``max_executions`` bounds their number, and their deadlines bound their wait. The joined
+    execution holds no reference to them.
 
     Args:
-        runs_here: Whether an execution is one of this process and goes on. All of those tell when they let go of their
-            request_id, by `ended`; about others the store has to be asked.
+        runs_here: True if an execution runs in this process. Such an execution calls `ended` when it releases its request_id;
+            the store is polled for all others.
     """
 
     def __init__(self, runs_here: Callable[[str], bool]) -> None:
@@ -37,22 +37,22 @@ class Joins:
         self._crowds: dict[str, _Crowd] = {}
 
     def ended(self, execution_id: str) -> None:
-        """An execution of this process has let go of its request_id, as far as it could."""
+        """Wake the joiners of an execution of this process that has settled its request_id, or failed to."""
         if self._crowds and (crowd := self._crowds.pop(execution_id, None)) is not None:
             crowd.ended.set()
 
     async def wait(self, entry: Reservation, execution: Execution, again: Again) -> Reservation | None:
-        """Wait as long as the same request runs, in whichever execution.
+        """Wait while the same request runs, in any execution.
 
-        If cancelled, nothing is left behind, unless by `again`.
+        If cancelled, it leaves nothing behind, except the effect of `again`.
 
         Args:
-            entry: The running one that was found.
-            execution: Who waits.
-            again: Asked when the end may have come.
+            entry: The running entry.
+            execution: The joiner.
+            again: Called when the joined execution may have ended.
 
         Returns:
-            What `again` gave last: None, or an entry that does not run or is another request's.
+            The last result of `again`: None, or an entry that is not running or belongs to another request.
         """
         execution.start_deadline()
         found: Reservation | None = entry
@@ -61,7 +61,7 @@ class Joins:
             holder = found.execution_id
             execution.mark_joined(holder)
             with self._place(holder) as ended:
-                found = await again()  # an end before this has been seen now, and one after it will be told
+                found = await again()  # shows an end before this line; a later end sets the event
                 if found is None or found.execution_id != holder or found.state is not ReservationState.RUNNING:
                     pause = FIRST_PAUSE_SECONDS
                     continue
@@ -74,7 +74,7 @@ class Joins:
 
     @contextlib.contextmanager
     def _place(self, execution_id: str) -> Iterator[trio.Event]:
-        """Be among those that `ended` tells, for the length of a block."""
+        """Register a joiner for the length of a block; `ended` sets its event."""
         crowd = self._crowds.setdefault(execution_id, _Crowd())
         crowd.size += 1
         try:
@@ -86,7 +86,7 @@ class Joins:
 
 
 class _Crowd:
-    """Those who wait for one execution."""
+    """The joiners of one execution."""
 
     __slots__ = ("ended", "size")
 

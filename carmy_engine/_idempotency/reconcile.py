@@ -1,4 +1,4 @@
-"""Ask a tool what became of an interrupted attempt: under a deadline, and whatever its function does."""
+"""Calls of ``reconcile`` functions, with a time limit and inside the error boundary."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .._model.result import Outcome
 from .._model.settlement import Completed, Failed, NotStarted, Unknown
 
 RECONCILE_SECONDS = 10.0
-"""For one answer. The call's own deadline counts as well."""
+"""Time limit of one ``reconcile`` call. The deadline of the execution applies as well."""
 
 
 async def ask(
     tool: CompiledTool, context: AgentContext, arguments: bytes, entry: Reservation, check_output: CheckOutput
 ) -> Outcome | bool:
-    """What became of it.
+    """The outcome of an interrupted attempt.
 
     Args:
-        tool: Its tool, which has a ``reconcile`` function.
-        context: The retry's.
-        arguments: The retry's, as JSON; the attempt had the same.
+        tool: The tool of the attempt, which has a ``reconcile`` function.
+        context: The context of the retry.
+        arguments: The arguments of the retry, as JSON; the attempt had the same.
         entry: The interrupted attempt.
-        check_output: Checks a long value.
+        check_output: Checks a long output.
 
     Returns:
-        The outcome to be recorded; True when it has not happened; False when nobody can say. A function that fails, takes
-        too long, or answers what it may not, cannot say.
+        The outcome to record; True if the attempt had no effect; False if the outcome is unknown. It is unknown if the
+        function fails, takes too long, or returns an invalid value.
 
     Raises:
-        trio.Cancelled: The caller, or its deadline.
+        trio.Cancelled: The caller was cancelled, or its deadline passed.
     """
     assert tool.reconcile is not None
     about = msgspec.structs.replace(context, execution_id=entry.execution_id, progress=SILENT)
@@ -48,11 +48,11 @@ async def ask(
 async def _outcome(
     tool: CompiledTool, settlement: object, entry: Reservation, check_output: CheckOutput
 ) -> Outcome | bool:
-    """What a settlement means.
+    """The outcome for a settlement, as `ask` returns it.
 
     Raises:
         AgentError: The value does not fit the tool's output.
-        Fault: It is no settlement.
+        Fault: The value is not a settlement.
     """
     match settlement:
         case Completed(value):

@@ -1,4 +1,4 @@
-"""The engine's dealings with the idempotency store: reserve, record, release, interrupt; every failure typed."""
+"""Use of the idempotency store by the engine: reserve, record, release, interrupt. Every failure is a typed error."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from .reconcile import ask
 log = logging.getLogger("carmy.engine")
 
 STORE_SECONDS = 10.0
-"""Longest wait for the store to record an ending. It is shielded from the caller's cancel, so it needs a bound."""
+"""Longest wait for the store to record an ending. The wait is shielded from the caller's cancel, so it needs a bound."""
 
 
 def identity_of(request_id: str, context: AgentContext) -> Identity:
-    """Whose request it is.
+    """The identity of a request.
 
-    Callers with neither principal nor session are kept apart by transport, so that an anonymous caller of one cannot
+    The transport separates callers with neither principal nor session, so that an anonymous caller of one transport cannot
     occupy the ids of another.
 
     Raises:
@@ -60,24 +60,24 @@ def identity_of(request_id: str, context: AgentContext) -> Identity:
 
 
 class Reservations:
-    """Reserves identities before tools run, and settles them after.
+    """The reservations of an engine: identities are reserved before a tool runs, and settled after.
 
     Args:
-        store: Where they are kept.
-        sinks: Told when an attempt in doubt is settled.
-        joins: Told when an attempt lets go of its identity.
-        check_output: Checks a long output that a ``reconcile`` function gives.
+        store: The idempotency store.
+        sinks: Receive a record when an attempt in doubt is settled.
+        joins: The joiners, woken when an attempt releases its identity.
+        check_output: Checks a long output of a ``reconcile`` function.
     """
 
     def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins, check_output: CheckOutput) -> None:
         self._check_output = check_output
         self._sinks = sinks
         self._joins = joins
-        # A store of this package raises what the protocol names; the boundary costs as much as the store in memory.
+        # A store of this package raises only declared errors; the boundary would double the cost of the memory store.
         self._given = store
         self._store = store if type(store).__module__.startswith("carmy_engine.") else _GuardedStore(store)
-        self._log = RateLimitedLogger(log)  # a store that fails does so for every call
-        # Of its very class: a subclass that adds a wait must not inherit the promise.
+        self._log = RateLimitedLogger(log)  # a failing store fails for every call
+        # Read from the exact class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
         self._takes_back = vars(type(store)).get("takes_back", False) is True
 
@@ -87,7 +87,7 @@ class Reservations:
         """Reserve the identity for this execution. If it may join, wait first while the same request runs.
 
         Returns:
-            None when it is ours, otherwise the stored outcome to replay. If cancelled, it is not ours.
+            None when reserved, otherwise the stored outcome to replay. If cancelled, nothing is reserved.
 
         Raises:
             AgentError: ``IDEMPOTENCY_CONFLICT``, ``EXECUTION_UNCERTAIN``, ``IDEMPOTENCY_CAPACITY``, ``STORE_ERROR``.
@@ -114,13 +114,13 @@ class Reservations:
             if not self._never_waits and existing is not None:
                 call_foreign(_check_answer, existing)
         except trio.Cancelled:
-            # The store may have inserted it all the same, and an entry that nobody settles would count as running for good.
+            # The store may have inserted the entry before the cancel. Without a release it would count as running forever.
             if not self._takes_back:
                 with grace(STORE_SECONDS):
                     await self._give_back(identity, execution)
-            self._joins.ended(execution.id)  # somebody may have met that entry
+            self._joins.ended(execution.id)  # another execution may have joined that entry
             raise
-        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+        except Exception as error:  # noqa: BLE001 - declared by a store, or from the boundary
             failure = _origin(error)
             if isinstance(failure, StoreFull):
                 raise AgentError.standard(
@@ -138,7 +138,7 @@ class Reservations:
         return None if existing is None else judge(existing, mine)
 
     async def unsettled(self) -> list[Reservation]:
-        """What the store says is running or in doubt, newest first; nothing if it cannot tell.
+        """The running and interrupted entries of the store, newest first; none if the store cannot list entries.
 
         Raises:
             AgentError: ``STORE_ERROR``.
@@ -153,7 +153,7 @@ class Reservations:
                 for state in (ReservationState.RUNNING, ReservationState.INTERRUPTED):
                     found += await await_foreign(call_foreign(store.entries, state=state, limit=MAX_LISTED))
                 return found
-        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+        except Exception as error:  # noqa: BLE001 - declared by a store, or from the boundary
             failure = _origin(error)
             log_traceback(self._log, failure, "the idempotency store could not list what is in doubt")
         raise AgentError.standard(
@@ -166,7 +166,7 @@ class Reservations:
     async def _reserve_again(
         self, reservation: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes
     ) -> Reservation | None:
-        """After a wait for another attempt: a run of our own would begin now."""
+        """Reserve after a wait for another attempt, with the current time as the start."""
         now = msgspec.structs.replace(reservation, started_at=time.time())
         existing = await self._store.reserve(now)
         if existing is not None and is_in_doubt(existing, now.fingerprint):
@@ -176,16 +176,16 @@ class Reservations:
     async def _take_over(
         self, entry: Reservation, new: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes
     ) -> Reservation | None:
-        """Settle an entry in doubt, if that can be done, and reserve once more."""
+        """Settle an entry in doubt, if possible, and reserve again."""
         if tool.spec.is_repeatable:
-            # It would have freed its id when it was cut off, but a process that dies cannot.
+            # An ending would have released the id; a process that dies cannot.
             await self._store.release(entry.identity, entry.execution_id)
         elif tool.reconcile is not None:
             await self._reconcile(entry, execution, tool, arguments)
         return await self._store.reserve(new)
 
     async def _reconcile(self, entry: Reservation, execution: Execution, tool: CompiledTool, arguments: bytes) -> None:
-        """Settle an entry in doubt as its tool says; leave it if the tool cannot say, or somebody else has settled it."""
+        """Settle an entry in doubt by the tool's ``reconcile``; leave it if the outcome is unknown or already settled."""
         execution.start_deadline()
         answer = await ask(tool, execution.context(), arguments, entry, self._check_output)
         if answer is False:
@@ -198,20 +198,20 @@ class Reservations:
             self._sinks.record(_settled(entry, execution, tool.spec, answer if isinstance(answer, Outcome) else None))
 
     async def _give_back(self, identity: Identity, execution: Execution) -> None:
-        """Release what was reserved if it was; nothing has run."""
+        """Release the identity if it was reserved; the tool has not run."""
         try:
             await self._store.release(identity, execution.id)
-        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+        except Exception as error:  # noqa: BLE001 - declared by a store, or from the boundary
             what = "the idempotency store could not release what %s may have reserved"
             log_traceback(self._log, _origin(error), what, execution.id)
 
     async def settle(self, identity: Identity, execution: Execution, spec: ToolSpec, ending: Ending) -> Ending:
-        """Leave under the identity what this ending leaves; see `decide_settle`.
+        """Settle the identity after an ending; see `decide_settle`.
 
-        Runs to its end, within `STORE_SECONDS`, even if the caller is cancelled meanwhile.
+        Runs to its end, within `STORE_SECONDS`, even if the caller is cancelled.
 
         Returns:
-            The ending to answer with: the same, or ``STORE_ERROR`` when a committed effect could not be recorded.
+            The ending to send: the same, or ``STORE_ERROR`` when a committed effect could not be recorded.
         """
         error = None if ending.error is None else ending.error.info
         left = Settle.COMPLETE
@@ -239,7 +239,7 @@ class Reservations:
                 return ending
             with grace(STORE_SECONDS) as limit:
                 await step
-        except Exception as error:  # noqa: BLE001 - from a store of ours, or from the boundary
+        except Exception as error:  # noqa: BLE001 - declared by a store, or from the boundary
             failure = _origin(error)
             what = "the idempotency store could not record the end of %s (%s)"
             log_traceback(self._log, failure, what, execution.id, left.value)
@@ -252,7 +252,7 @@ class Reservations:
         return ending if left is not Settle.COMPLETE or spec.is_repeatable else self._unrecorded(spec, ending, failure)
 
     def _unrecorded(self, spec: ToolSpec, ending: Ending, failure: BaseException | None) -> Ending:
-        """The tool ran, and nobody will be able to replay what it answered: say so, and give the answer now."""
+        """The ending for a result that could not be recorded: ``STORE_ERROR``, with the result in its details."""
         details: dict[str, object] = {"ran": True, **_reason(failure)}
         if ending.error is not None:
             details["error"] = ending.error.info
@@ -270,7 +270,7 @@ class Reservations:
 
 
 class _GuardedStore:
-    """A store of other code, behind the error boundary; see `raise_foreign` for what its methods raise."""
+    """A foreign store behind the error boundary; see `raise_foreign` for the exceptions of its methods."""
 
     def __init__(self, store: IdempotencyStore) -> None:
         self._store = store
@@ -289,7 +289,7 @@ class _GuardedStore:
 
 
 def _plain(data: bytes) -> Any:
-    """An output as plain data; as text if it is nested too deeply for that."""
+    """An output as plain data; as text if it is nested too deeply to decode."""
     try:
         return decode(data)
     except AgentError:
@@ -297,16 +297,16 @@ def _plain(data: bytes) -> Any:
 
 
 class _DamagedAnswerError(StoreError):
-    """A store gave bytes that no tool has returned."""
+    """A store returned an answer that is not valid JSON."""
 
     reason = "corrupt"
 
 
 def _check_answer(entry: Reservation) -> None:
-    """Check that a stored output is JSON: it is replayed as it is, whatever the transport.
+    """Check that a stored output is JSON: every transport replays it unchanged.
 
     Raises:
-        StoreError: It is not.
+        StoreError: The output is not JSON.
     """
     data = None if entry.outcome is None else entry.outcome.data_json
     if data is not None and not is_json(data):
@@ -318,7 +318,7 @@ def _origin(error: Exception) -> BaseException:
 
 
 def _reason(failure: BaseException | None) -> dict[str, str]:
-    """What callers are told of the store's trouble: one word, if it has one. Its text may name places of this machine."""
+    """The reason of a store's failure for callers: one word, if there is one. The text may hold paths of this machine."""
     return {"reason": failure.reason} if isinstance(failure, StoreError) else {}
 
 
@@ -327,7 +327,7 @@ def _in_brackets(failure: BaseException | None) -> str:
 
 
 def _settled(entry: Reservation, execution: Execution, spec: ToolSpec, outcome: Outcome | None) -> ExecutionRecord:
-    """That a tool has said what became of an attempt; None: that it has not happened."""
+    """The record of a settlement by ``reconcile``; `outcome` is None if the attempt had no effect."""
     identity = entry.identity
     return ExecutionRecord(
         execution_id=entry.execution_id,

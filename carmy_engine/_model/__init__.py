@@ -1,4 +1,4 @@
-"""Pure data: what a request, a result, an event, an error and a record are.
+"""Data types of the engine: requests, results, events, errors and records.
 
-Nothing here performs I/O, reads a clock or knows a transport. Everything else in the package may import it.
+These modules perform no I/O, read no clock and import no transport. Every other folder may import them.
 """

@@ -1,4 +1,4 @@
-"""Why an execution was cancelled: a closed set, recorded before the cancel takes effect."""
+"""Causes of a cancellation: a closed set, recorded before the cancel takes effect."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import enum
 
 
 class Cause(enum.StrEnum):
-    """The reason behind every cancellation the engine knows of."""
+    """The cause of a cancellation."""
 
     DEADLINE = "deadline"
     """The execution's own deadline passed."""
     CALLER = "caller"
-    """The caller asked for it, by id or by leaving its own cancel scope."""
+    """The caller cancelled it, by id or through its own cancel scope."""
     DISCONNECT = "disconnect"
-    """The connection that carried the call went away."""
+    """The connection of the call was closed."""
     SHUTDOWN = "shutdown"
     """The engine is closing."""
     OPERATOR = "operator"
-    """A person with authority over the engine asked for it."""
+    """An operator of the engine cancelled it."""

@@ -1,6 +1,6 @@
-"""JSON as the engine speaks it: what is refused on the way in, and the body of an answer on the way out.
+"""JSON checks for incoming messages, and the bodies of answers and events.
 
-Transports share this module, so that all of them refuse the same bytes and answer with the same ones.
+All transports share this module, so they refuse the same bytes and send the same answers.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from .result import ExecutionStatus, NextAction
 from .suggestions import shortened, unknown_name_message
 
 MAX_JSON_DEPTH = 128
-"""Levels of arrays and objects. Nobody nests deeper by hand, and parsers start to fail not far above."""
+"""Levels of nested arrays and objects. Hand-written JSON stays far below; parsers fail not far above."""
 
 _SHORT_BYTES = 256
-"""So few are sooner looked through than understood."""
+"""Bytes up to which a plain search is faster than leaving out a value."""
 _LONG_BYTES = 4096
-"""From here on it pays to leave out the strings first, if they are as long as they are in texts."""
+"""Bytes from which it is faster to remove the strings first, if they are long."""
 _BYTES_PER_QUOTE = 256
-"""At least so many for each quotation mark, or going from one to the next takes longer than looking at everything."""
+"""Bytes for each quotation mark; with fewer, jumping between the marks is slower than scanning everything."""
 
 _BACKSLASH = ord("\\")
-# Only these could be taken for a quotation mark that is none, or the other way round. One match for a run of backslashes.
+# Escapes that affect the meaning of a quotation mark. One match covers a run of backslashes.
 _ESCAPED_QUOTE = re.compile(rb'\\(?:\\(?:\\\\)*+|")')
 _STEPS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, byte) for byte in range(256))
-"""Makes brackets steps: 255 is -1 where bytes are signed."""
+"""Translates brackets to steps of depth: 255 is -1 as a signed byte."""
 _NO_STEPS = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS_AT_ONCE = 64
 
 _KINDS = bytes(ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else byte for byte in range(256))
 _HUGE_EXPONENT = b"e000"
 _HUGE_INTEGER = b"0" * (309 - 99)
-"""Floats have 309 digits before the point, and an exponent of two digits adds as many as 99."""
+"""The largest float has 309 digits before the point; a two-digit exponent adds up to 99."""
 
 _COLON = re.compile(rb"\s*+:\s*+")
 
 _skip = msgspec.json.Decoder(msgspec.Raw)
-"""Checks the syntax at 2 GB/s, and not that strings are UTF-8."""
+"""Checks the syntax at 2 GB/s, but not that strings are UTF-8."""
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
-"""What msgspec says of the outermost object."""
+"""Messages of msgspec about the outermost object."""
 _NO_SUCH_VALUE = re.compile(r"Invalid enum value .* - at `\$\.(\w+)`", re.DOTALL)
-"""It repeats the value."""
+"""This message repeats the value."""
 _VALUES = {"on_running": get_args(OnRunning)}
 
-# Of a pair of escapes, the first without the second. msgspec looks for the second, and calls the text truncated.
+# A high surrogate without its low one. msgspec reports such a text as truncated.
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
 
 MAX_REASON = 300
-"""Characters of a parser's complaint that are passed on."""
+"""Characters of a parser's message that are sent to the caller."""
 
 
 def invalid_request(reason: str) -> AgentError:
-    """The error for a message that is not a valid request; `reason` says what is wrong with it."""
+    """The error for a message that is not a valid request; `reason` names the problem."""
     return AgentError.standard("INVALID_REQUEST", f"the request is not valid: {reason}", details={"reason": reason})
 
 
@@ -81,15 +81,15 @@ def check_timeout_ms(timeout_ms: object) -> float:
 
 
 def check_json(data: bytes, *, any_depth: bool = False) -> None:
-    """Refuse what our parsers would otherwise read in different ways, or not survive.
+    """Refuse bytes that the parsers read in different ways, or fail on.
 
-    That is: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers with a point or an exponent that no float
-    can hold, integers of more digits than Python converts. Lone surrogates, NaN and syntax errors are refused by the
-    parsers themselves. Linear in the size of `data`.
+    Refused are: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers beyond the range of a float, and
+    integers with more digits than Python converts. The parsers themselves refuse lone surrogates, NaN and syntax errors.
+    Linear in the size of `data`.
 
     Args:
         data: The message.
-        any_depth: Leave the nesting to the parser: for answers, which hold whatever a tool returned.
+        any_depth: Leave the nesting to the parser; for answers, which hold any output of a tool.
 
     Raises:
         AgentError: ``INVALID_REQUEST``, with ``details.reason``.
@@ -103,21 +103,21 @@ def check_json(data: bytes, *, any_depth: bool = False) -> None:
     if not any_depth and len(seen) > MAX_JSON_DEPTH and _is_too_deep(seen):
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
     if _may_overflow(seen):
-        # May be inside a string: only a full parse can tell.
+        # The digits may be inside a string: only a full parse decides.
         decode(data)
 
 
-# What follows leaves loops over single bytes to the functions of bytes. Those that jump to the next of a rare byte are ten
-# times faster than those that look at each, regular expressions among them.
+# The functions below use methods of bytes instead of loops. Methods that jump to the next rare byte are ten times faster
+# than those that look at each byte, as regular expressions do.
 
 
 def _more_than(data: bytes, byte: bytes, most: int) -> bool:
-    """Whether a byte is there more often than `most` times."""
-    return len(data) - len(data.replace(byte, b"", most + 1)) > most  # unlike counting, it jumps, and ends early
+    """True if a byte occurs more than `most` times."""
+    return len(data) - len(data.replace(byte, b"", most + 1)) > most  # unlike count(), replace() jumps and ends early
 
 
 def _without_strings(data: bytes) -> bytes:
-    """What is outside strings, or simply everything when there are many strings."""
+    """The bytes outside strings; all bytes if there are many strings."""
     if _more_than(data, b'"', len(data) // _BYTES_PER_QUOTE):
         return data
     outside: list[bytes] = []
@@ -136,12 +136,12 @@ def _without_strings(data: bytes) -> bytes:
 
 
 def _ends_in_escape(text: bytes) -> bool:
-    """Whether the last backslash escapes what comes next, and is not escaped itself."""
+    """True if the last backslash is not escaped itself."""
     return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1
 
 
 def _is_too_deep(data: bytes) -> bool:
-    """Whether the brackets outside strings are nested more than `MAX_JSON_DEPTH` levels deep."""
+    """True if the brackets outside strings are nested more than `MAX_JSON_DEPTH` levels deep."""
     if not (_more_than(data, b"[", MAX_JSON_DEPTH // 2) or _more_than(data, b"{", MAX_JSON_DEPTH // 2)):
         return False
     depth = 0
@@ -149,7 +149,7 @@ def _is_too_deep(data: bytes) -> bool:
     for start in range(0, len(steps), _STEPS_AT_ONCE):
         some = steps[start : start + _STEPS_AT_ONCE]
         ups = some.count(1)
-        # Mostly it is not even too deep if all steps up come first.
+        # Usually the depth stays in range even if all steps up come first.
         if depth + ups > MAX_JSON_DEPTH and depth + max(itertools.accumulate(array("b", some))) > MAX_JSON_DEPTH:
             return True
         depth += 2 * ups - len(some)
@@ -157,12 +157,12 @@ def _is_too_deep(data: bytes) -> bool:
 
 
 def _brackets(data: bytes) -> bytes:
-    """The brackets outside strings, in the form of `_STEPS`. Of what is no JSON, up to where the parser would stop."""
+    """The brackets outside strings, translated by `_STEPS`; for invalid JSON, up to where a parser stops."""
     if _more_than(data, b"\\", len(data) // 16):
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     elif _BACKSLASH in data:
-        data = _ESCAPED_QUOTE.sub(b"", data)  # twice as fast for few, ten times slower for many
-    # Without empty strings, each mark is still inside or outside as before.
+        data = _ESCAPED_QUOTE.sub(b"", data)  # for few escapes twice as fast, for many ten times slower
+    # Removing empty strings does not change which brackets are inside a string.
     steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")
     return b"".join(steps.split(b'"')[::2])
 
@@ -173,14 +173,14 @@ def containers_in(data: bytes) -> int:
 
 
 def _may_overflow(data: bytes) -> bool:
-    """Whether there is something like a number that does not fit a float: with a large exponent, or very many digits."""
+    """True if the data may hold a number beyond the range of a float: a large exponent, or many digits."""
     kinds = data.translate(_KINDS, b"+")
-    # From the end, because then the first byte is compared first, and among numbers few bytes are an "e".
+    # rfind() compares the first byte first, and in numbers an "e" is rare.
     return kinds.rfind(_HUGE_EXPONENT) >= 0 or kinds.find(_HUGE_INTEGER) >= 0
 
 
 def decode(data: bytes, *, type: Any = Any, decoder: msgspec.json.Decoder[Any] | None = None) -> Any:  # noqa: A002
-    """Decode strictly, turning each of msgspec's ways to fail into one error.
+    """Decode strictly; each failure of msgspec becomes one error.
 
     Raises:
         AgentError: ``INVALID_REQUEST``.
@@ -193,7 +193,7 @@ def decode(data: bytes, *, type: Any = Any, decoder: msgspec.json.Decoder[Any] |
 
 
 def is_json(data: bytes) -> bool:
-    """Whether bytes are one JSON value in UTF-8, of any depth: an answer may hold whatever a tool returned."""
+    """True if the bytes are one JSON value in UTF-8, of any depth, as the output of a tool may be."""
     try:
         if not data.isascii():
             data.decode()
@@ -206,12 +206,12 @@ def is_json(data: bytes) -> bool:
 
 
 def refuse_undecodable(error: Exception, data: bytes, fields: Sequence[str] = ()) -> NoReturn:
-    """Raise ``INVALID_REQUEST`` for a failure of msgspec, in words that do not repeat the caller's values.
+    """Raise ``INVALID_REQUEST`` for a failure of msgspec, with a message that does not repeat the caller's values.
 
     Args:
-        error: What msgspec raised.
-        data: What it could not decode.
-        fields: The fields that there are, for a name that is none of them.
+        error: The exception from msgspec.
+        data: The bytes that it could not decode.
+        fields: The known fields, for the suggestion on an unknown name.
     """
     if isinstance(error, RecursionError):
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep") from None
@@ -231,16 +231,16 @@ def refuse_undecodable(error: Exception, data: bytes, fields: Sequence[str] = ()
         raise invalid_request(f"the field '{valueless[1]}' must be {values or 'one of its values'}") from None
     if ("truncated" in reason or "escape" in reason or "surrogate" in reason) and _LONE_SURROGATE.search(data):
         raise invalid_request("a string has a lone surrogate, which is not valid Unicode") from None
-    # The parser's words may contain a name that was sent, however long it is.
+    # The parser's message may contain a name from the caller, of any length.
     raise invalid_request(reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…") from None
 
 
 def duplicate_key(data: bytes) -> str | None:
-    """A key that the outermost object of this valid JSON has twice; None when there is none."""
+    """The first duplicate key in the outermost object of valid JSON, or None."""
     seen: list[tuple[str, Any]] = []
 
     def pairs(items: list[tuple[str, Any]]) -> None:
-        seen[:] = items  # objects close inside out, so the outermost one is the last
+        seen[:] = items  # the outermost object closes last
 
     json.loads(data, object_pairs_hook=pairs)
     names: set[str] = set()
@@ -252,18 +252,20 @@ def duplicate_key(data: bytes) -> str | None:
 
 
 def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
-    """What may repeat a name of the outermost object: mostly all but one value, which may be long, and never less.
+    """The message without one long value, for a search for duplicate names of the outermost object.
+
+    The value is left in if it cannot be found with certainty.
 
     Args:
         message: A valid JSON object.
-        name: Of one of its members, in quotation marks.
-        value: The member's value, as a decoder has found it.
+        name: The name of a member, in quotation marks.
+        value: The member's value, from a decoder.
     """
     at = message.find(name) if len(message) >= _SHORT_BYTES else -1
     if at < 0:
         return message
-    # Wherever this is, in some other object or at the end of a longer name, a value follows. None has names of the outermost
-    # object in it, so nothing is lost if this is another value that begins with the same bytes.
+    # The match may be in another object, or the end of a longer name: a value follows in any case. No value holds names of the
+    # outermost object, so it is safe to remove another value with the same bytes.
     colon = _COLON.match(message, at + len(name))
     if colon is None or not message.startswith(value, colon.end()):
         return message
@@ -271,12 +273,12 @@ def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
 
 
 class UniqueNames:
-    """The members of a JSON object that may occur only once: a proxy may have read the other one.
+    """Duplicate check for members of a JSON object: a proxy may have read the other one.
 
     A search finds objects that may have a duplicate. Only these are parsed again.
 
     Args:
-        names: Of the members.
+        names: The names of the members.
         word: The noun of a member in messages.
     """
 
@@ -362,7 +364,7 @@ class _Agent(msgspec.Struct, frozen=True):
 
 
 def event_body(event: ExecutionEvent) -> bytes:
-    """The payload of an event, as streams carry it beside the kind and the sequence number."""
+    """The payload of an event; streams send the kind and the sequence number beside it."""
     if isinstance(event, ExecutionCompleted):
         return answer_body(event.result, replayed=True)
     payload: dict[str, Any] = {"execution_id": event.execution_id, "tool": event.tool}

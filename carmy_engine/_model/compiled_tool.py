@@ -1,4 +1,4 @@
-"""A tool ready to run: what registration makes of a declaration, so that a call only has to follow it."""
+"""A compiled tool: the form of a declaration that calls run."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class CompiledTool:
 
     Attributes:
         spec: The declared properties.
-        function: What to call, with keyword arguments only.
+        function: The callable; it takes keyword arguments only.
         is_async: False: `function` runs in a worker thread.
-        context_parameter: The keyword that receives the `AgentContext`, None when the tool does not want it.
+        context_parameter: The keyword that receives the `AgentContext`, None when the tool has none.
         parse: JSON bytes of the arguments (an object) → a fresh dict of keyword arguments, injected state included.
             Raises `AgentError` ``INVALID_ARGUMENTS``, or `TakesLong`. The bytes have passed `codec.check_json`.
-        render: What the function returned → JSON bytes. Raises `AgentError` ``INVALID_OUTPUT`` or
+        render: The return value → JSON bytes. Raises `AgentError` ``INVALID_OUTPUT`` or
             ``OUTPUT_TOO_LARGE``, or `TakesLong`.
         parameters: The keywords of the arguments, in the order of the function.
         input: The one keyword that gets the whole input; None when each argument has its own.
-        promised: What the function returned, once rendered → a value of the type that it promises.
-        reconcile: Tells what became of an interrupted attempt; None when nobody can.
-        relayed: It runs in another executor: `function` takes the execution as well, and returns its ending; there is nothing
-            to render. See `_relay`.
+        promised: The rendered output → a value of the declared return type.
+        reconcile: Returns the outcome of an interrupted attempt; None when the tool has no such function.
+        relayed: The tool runs in another executor: `function` also takes the execution, and returns its ending; `render` is
+            not used. See `_relay`.
     """
 
     spec: ToolSpec

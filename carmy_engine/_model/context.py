@@ -1,4 +1,4 @@
-"""The trusted context of a call, and what a running tool can ask of its execution."""
+"""The trusted context of a call, and a running tool's access to its execution."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .run import RunContext
 
 
 class Cancellation:
-    """Whether, and why, the execution has been asked to stop.
+    """The cancellation state of an execution.
 
-    An ``async`` tool is cancelled through trio and rarely needs this. A plain function runs in a thread that nothing
-    can interrupt: it should call `check` between steps.
+    An ``async`` tool is cancelled through trio and rarely needs this. A plain function runs in a thread, which cannot be
+    interrupted: it should call `check` between steps.
     """
 
     __slots__ = ("_cause", "_event")
@@ -29,7 +29,7 @@ class Cancellation:
 
     @property
     def cause(self) -> Cause | None:
-        """Why it was cancelled; None as long as it was not."""
+        """The cause of the cancellation; None while the execution is not cancelled."""
         return self._cause
 
     @property
@@ -52,7 +52,7 @@ class Cancellation:
         return self.cause
 
     def _set(self, cause: Cause) -> None:
-        """For the engine, in the trio thread: record the first cause and wake whoever waits."""
+        """Record the first cause and wake the waiting tasks. The engine calls it, in the trio thread."""
         if self._cause is None:
             self._cause = cause
             if self._event is not None:
@@ -60,23 +60,23 @@ class Cancellation:
 
 
 class Progress:
-    """What a tool tells the caller while it runs. This one tells nobody: calls without a listener get it."""
+    """The channel from a running tool to its caller. This base class discards everything; calls without a listener get it."""
 
     __slots__ = ()
 
     @property
     def is_listening(self) -> bool:
-        """False when reports go nowhere, so that a tool can skip preparing them."""
+        """False when reports are discarded, so that a tool can skip preparing them."""
         return False
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell how far the work has come. Never blocks; safe in any thread.
+        """Report the progress of the work. Never blocks; safe in any thread.
 
         A reader that lags behind gets only the newest report.
 
         Args:
             progress: A finite number; the amount done.
-            total: The amount that there is to do, if known.
+            total: The total amount, if known.
             message: A short text; an empty one counts as none.
         """
 
@@ -88,7 +88,7 @@ class Progress:
 
 
 SILENT = Progress()
-"""The progress of a call that nobody listens to."""
+"""The progress of a call without a listener."""
 
 
 def _is_name(value: object) -> bool:
@@ -96,22 +96,22 @@ def _is_name(value: object) -> bool:
 
 
 class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
-    """Who calls and under which authority; for a running tool, also its execution.
+    """The caller and its authority; for a running tool, also its execution.
 
-    Hosts and authenticators build it with the first group of fields. The engine fills in the others. A request can
-    never set any of it. What the application shares belongs in `State`, not in here.
+    Hosts and authenticators build it with the first group of fields. The engine sets the others. A request can
+    never set any of them. Objects of the whole application belong in `State`.
 
     Attributes:
         principal: The authenticated caller.
         session: The caller's session.
         permissions: Strings granted by the host, such as ``confirm:delete_customer`` or ``tool:search``.
-        metadata: Host-defined values. A read-only copy, all the way down; it compares and serialises like the original.
-        transport: How the call arrived.
+        metadata: Host-defined values. A deep read-only copy, which compares and serialises like the original.
+        transport: The transport of the call.
         thread_id: From the caller's run, when given (`RunContext`); so are the next four, and `services`.
         run_id: The caller's run.
-        node_path: Where in the run.
-        attempt: Which attempt of the node.
-        caller_id: Which agent or node calls.
+        node_path: The position in the run.
+        attempt: The number of the attempt at the node.
+        caller_id: The calling agent or node.
         call_id: The model's own id of the call. A running tool finds the execution's id here when there is none.
         services: Objects of the caller's run, in a read-only mapping.
         execution_id: This execution.
@@ -124,7 +124,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
 
     principal: str | None = None
     session: str | None = None
-    permissions: Set[str] = frozenset()  # any set is taken; what is kept is a `frozenset`
+    permissions: Set[str] = frozenset()  # any set is accepted and stored as a `frozenset`
     metadata: Mapping[str, Any] = NOTHING
     transport: str = "in_process"
     thread_id: str | None = None
@@ -142,7 +142,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     clock: Callable[[], float] = trio.current_time
 
     def __post_init__(self) -> None:
-        # What stores, records and policies rely on. Hosts have numbers for their users, and would find out much later.
+        # Stores, records and policies rely on strings. A host with numeric user ids would otherwise fail much later.
         if not _is_name(self.principal) or not _is_name(self.session):
             raise TypeError("principal and session must be strings, or None")
         permissions: Iterable[str] = self.permissions
@@ -150,7 +150,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
             raise TypeError("permissions must be a set of strings, not one string")
         if type(permissions) is not frozenset:
             msgspec.structs.force_setattr(self, "permissions", frozenset(permissions))
-        # Once, where the host makes it: a call only looks at the type.
+        # Frozen once, when the host creates it: a call checks the type only.
         if type(self.metadata) is not FrozenDict:
             metadata = freeze(self.metadata)
             if type(metadata) is not FrozenDict:
@@ -160,7 +160,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
             msgspec.structs.force_setattr(self, "services", FrozenDict(self.services))
 
     def within(self, run: RunContext) -> AgentContext:
-        """The same caller, in a run: its ids and services take the place of others, its metadata is added."""
+        """The same caller in a run. The run's ids and services replace the current ones; its metadata is added."""
         return msgspec.structs.replace(
             self,
             thread_id=run.thread_id,

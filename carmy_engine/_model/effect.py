@@ -1,4 +1,4 @@
-"""What a tool does to the world, and whether a person has to agree first."""
+"""The effect of a tool, and whether a call needs a person's confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one shape of an error, on every transport."""
+"""The data of an error, the same on every transport."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 
 MAX_DETAILS_BYTES = 256 * 1024
-"""Of the details of one error, as JSON. They name what is wrong; a result belongs in the output, which has its own limit."""
+"""Size of the details of one error, as JSON. A result belongs in the output, which has its own limit."""
 
 MAX_CODE_CHARS = 128
-"""Of a code. Programs compare it, and it stands in every record; tools' names have the same limit."""
+"""Length of a code, which every record repeats. Names of tools have the same limit."""
 
 MAX_RETRY_AFTER_SECONDS = 30 * 86_400
-"""Thirty days. A longer wait outlives any caller, and every program that reads it can still count in it."""
+"""Thirty days. No caller waits longer, and every language can represent the number."""
 
 
 class ErrorCategory(enum.StrEnum):
-    """Whose fault it was, and so what a caller can do about it."""
+    """The kind of failure. It decides what a caller can do about it."""
 
     VALIDATION = "validation"
     PERMISSION = "permission"
@@ -35,13 +35,13 @@ class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as data. Unset optional fields are omitted when it is encoded.
 
     Attributes:
-        code: Stable, upper case; what programs act on.
-        message: For people and models; never part of the interface.
+        code: Stable, upper case, for programs.
+        message: Text for people and models; not part of the interface.
         category: See `ErrorCategory`.
         recoverable: The caller can repair the call and try again.
         retryable: The same call may succeed later, unchanged. Implies `recoverable`.
         retry_after: Seconds to wait before trying again.
-        suggested_action: One sentence on what to do.
+        suggested_action: One sentence of advice.
         details: Machine-readable particulars, as JSON-shaped data.
     """
 

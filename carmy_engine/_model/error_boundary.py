@@ -1,13 +1,13 @@
-"""The boundary round code that is not ours: tools, validators, serialisers, policies, authenticators, sinks, stores.
+"""The error boundary around foreign code: tools, validators, serialisers, policies, authenticators, sinks, stores.
 
-Such code may raise anything, whatever its class. What comes out of the boundary is one of these:
+Foreign code may raise any exception. The boundary raises one of these:
 
-- `AgentError`: an outcome that the code declares.
+- `AgentError`: a declared outcome.
 - `Fault`: anything else, with the exception in ``origin``.
-- ``trio.Cancelled``, alone or in groups: only if the scope round the boundary is cancelled.
+- ``trio.Cancelled``, alone or in groups: only if the scope around the boundary is cancelled.
 - ``KeyboardInterrupt``: only if a Ctrl-C raised it. The innermost frame of its traceback is then one of trio's, whose
   signal handler raises it; a ``raise`` statement of a tool leaves a frame of the tool.
-- ``GeneratorExit``: only if our own coroutine is being closed. It then arrives at a ``yield`` of ours, not from a call of ours.
+- ``GeneratorExit``: only if the engine's coroutine is being closed. It then arrives at a ``yield`` of the boundary, not from a call.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _traceback_of: Callable[[BaseException], types.TracebackType | None]
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 
-class Fault(Exception):  # noqa: N818 - it stands for an error of other code
-    """Code that is not ours raised something that it does not declare.
+class Fault(Exception):  # noqa: N818 - wraps an error of foreign code
+    """An undeclared exception of foreign code.
 
     Attributes:
-        origin: What it raised.
+        origin: The exception.
     """
 
     def __init__(self, origin: BaseException) -> None:
@@ -76,12 +76,12 @@ def flatten_exceptions(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_cancel(error: BaseException) -> bool:
-    """True for ``trio.Cancelled``, and for a group of nothing else. It may be anybody's."""
+    """True for ``trio.Cancelled``, and for a group of nothing else. It may belong to any scope."""
     return not any(True for _ in flatten_exceptions(error))
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """True if a signal handler of trio raised it, or one of the exceptions inside a group."""
+    """True if trio's signal handler raised the exception, or one inside a group."""
     return any(_is_a(leaf, KeyboardInterrupt) and _is_raised_by_trio(leaf) for leaf in flatten_exceptions(error))
 
 
@@ -93,10 +93,10 @@ def _is_raised_by_trio(error: BaseException) -> bool:
 
 
 def raise_own(error: BaseException) -> None:
-    """Raise `error` again if it holds what no boundary may keep; return if it is the failure of what was called.
+    """Raise `error` again if a boundary must not catch it; return if it is a failure of the called code.
 
-    Raised are: the cancel of a scope round the caller, a Ctrl-C that trio has delivered, and the ``GeneratorExit`` of a
-    coroutine that is thrown away. To be called in the task and the block that `error` has reached.
+    Raised are: the cancel of a scope around the caller, a Ctrl-C delivered by trio, and the ``GeneratorExit`` of a
+    discarded coroutine. Call it in the task and the block that `error` has reached.
 
     Args:
         error: Any exception; for a group its leaves count.
@@ -109,16 +109,16 @@ def raise_own(error: BaseException) -> None:
 
 
 def contain(error: BaseException, log: Log, what: str, *args: object) -> None:
-    """Log `error` once and return, so that what runs beside its origin goes on; raise the part of it that is no failure.
+    """Log the failures in `error` once; raise the part of it that is not a failure. Other tasks continue.
 
     Args:
         error: Any exception.
-        log: Gets a line and the traceback of the failures in it.
+        log: Receives a line and the traceback of the failures.
         what: The line, such as ``a connection failed``, as a format string.
-        *args: What is put into it.
+        *args: Its arguments.
 
     Raises:
-        BaseException: What `raise_own` raises, without the failures beside it.
+        BaseException: As `raise_own`, without the failures in the group.
     """
     if _is_a(error, Exception) or not any(map(_is_own, _leaves(error))):
         log_traceback(log, error, what, *args)
@@ -133,7 +133,7 @@ def contain(error: BaseException, log: Log, what: str, *args: object) -> None:
 
 
 def _is_own(error: BaseException) -> bool:
-    """True for a leaf that is no failure of what was called."""
+    """True for a leaf that is not a failure of the called code."""
     if _is_a(error, trio.Cancelled):
         return is_task_cancelled()
     if _is_a(error, KeyboardInterrupt):
@@ -142,7 +142,7 @@ def _is_own(error: BaseException) -> bool:
 
 
 def _is_in_task() -> bool:
-    """False when the loop has ended, and the interpreter throws its coroutines away."""
+    """False when the loop has ended and the interpreter discards its coroutines."""
     try:
         trio.lowlevel.current_task()
     except RuntimeError:
@@ -151,7 +151,7 @@ def _is_in_task() -> bool:
 
 
 def declared_error(error: BaseException) -> AgentError | None:
-    """The `AgentError` that other code has raised: this one, or the first where a group holds nothing else."""
+    """The `AgentError` raised by foreign code: `error` itself, or the first leaf of a group of nothing else."""
     leaves = list(flatten_exceptions(error))
     if leaves and all(_is_a(leaf, AgentError) and isinstance(vars(leaf).get("info"), ErrorInfo) for leaf in leaves):
         return cast(AgentError, leaves[0])
@@ -159,14 +159,14 @@ def declared_error(error: BaseException) -> AgentError | None:
 
 
 def raise_foreign(error: BaseException, *, awaits: bool = False) -> NoReturn:
-    """Raise what leaves the boundary for an exception that came out of other code; see the module.
+    """Raise the exception that leaves the boundary for one of foreign code; see the module.
 
-    For the handler right round a call of such code, ``except BaseException as error: raise_foreign(error)``. A coroutine
-    is awaited with `await_foreign` instead, which can see whether a ``GeneratorExit`` closes our own.
+    Use it in the handler directly around a call, ``except BaseException as error: raise_foreign(error)``. For a coroutine
+    use `await_foreign`, which recognises the ``GeneratorExit`` that closes the engine's own.
 
     Args:
         error: The exception.
-        awaits: The code may wait in the scope of this task. Else no cancel can reach it, and a ``Cancelled`` is a `Fault`.
+        awaits: True if the code may wait in the scope of this task. If False, a ``Cancelled`` is a `Fault`.
 
     Raises:
         AgentError: A declared outcome.
@@ -185,7 +185,7 @@ def raise_foreign(error: BaseException, *, awaits: bool = False) -> NoReturn:
 
 
 def call_foreign(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that is not ours; see `raise_foreign` for what this raises."""
+    """Call a foreign function; see `raise_foreign` for the exceptions."""
     try:
         return function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - the boundary
@@ -194,9 +194,9 @@ def call_foreign(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs)
 
 @types.coroutine
 def await_foreign(awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
-    """Await something that is not ours; see `raise_foreign` for what this raises.
+    """Await a foreign awaitable; see `raise_foreign` for the exceptions.
 
-    If our coroutine is closed meanwhile, so is the other one, and nothing that it raises then is raised here.
+    Closing the engine's coroutine closes the foreign one; its exceptions are then logged, not raised.
     """
     is_coroutine = isinstance(awaitable, types.CoroutineType)
     coro = cast("Coroutine[Any, Any, T]", awaitable) if is_coroutine else _await(awaitable)
@@ -210,7 +210,7 @@ def await_foreign(awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
                 is_closing = True
                 close(coro)
                 raise
-            except BaseException as refusal:  # noqa: BLE001 - trio's, which does not know what was awaited
+            except BaseException as refusal:  # noqa: BLE001 - trio's answer to an unknown trap
                 trap = coro.throw(refusal)
             else:
                 trap = coro.send(message)
@@ -228,7 +228,7 @@ async def _await(awaitable: Awaitable[T]) -> T:
 
 
 def close(coro: Coroutine[Any, Any, Any]) -> None:
-    """Close a coroutine that is not ours. What it raises then is logged."""
+    """Close a foreign coroutine and log what it raises."""
     try:
         call_foreign(coro.close)
     except (AgentError, Fault) as error:
@@ -236,11 +236,11 @@ def close(coro: Coroutine[Any, Any, Any]) -> None:
 
 
 async def ask_foreign(limit: float, function: Callable[..., Any], /, *args: Any) -> Any:
-    """Call a function that is not ours, sync or async, and return its value; see `raise_foreign` for what this raises.
+    """Call a foreign function, sync or async, and return its value; see `raise_foreign` for the exceptions.
 
     Args:
-        limit: Seconds that an async one may take.
-        function: Blocks the loop while it runs, if it is sync.
+        limit: Seconds that an async function may take.
+        function: The function; a sync one blocks the loop while it runs.
         *args: Its arguments.
     """
     answer = call_foreign(function, *args)
@@ -248,18 +248,18 @@ async def ask_foreign(limit: float, function: Callable[..., Any], /, *args: Any)
 
 
 async def await_within(limit: float, awaitable: Awaitable[T]) -> T:
-    """`await_foreign`, in a scope of its own, which puts trio's tree in order if other code leaves scopes open.
+    """`await_foreign` in its own scope, which repairs trio's scope tree if foreign code leaves scopes open.
 
     Args:
-        limit: Seconds; more are a `Fault` of `trio.TooSlowError`.
-        awaitable: What to wait for.
+        limit: Seconds; after these, a `Fault` of `trio.TooSlowError` is raised.
+        awaitable: The foreign awaitable.
     """
     try:
         with trio.CancelScope(relative_deadline=limit):
             return await await_foreign(awaitable)
     except RuntimeError as error:
         if isinstance(error.__context__, GeneratorExit):
-            raise  # our coroutine is being closed
+            raise  # the engine's coroutine is being closed
         raise Fault(error) from None
     raise Fault(trio.TooSlowError(f"no answer within {limit:g} s"))
 
@@ -273,24 +273,24 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Why, for a message: as the system says it, if that is the cause. The libraries between say only that it failed."""
+    """The reason of a failure, for a message: the system's text if an ``OSError`` is the cause, else the exception's."""
     cause: BaseException | None = error
     while cause is not None:
         for leaf in flatten_exceptions(cause):
             if isinstance(leaf, ssl.SSLError):
-                return _reason_of_tls(leaf)  # its number is one of OpenSSL, and means another error to the system
+                return _reason_of_tls(leaf)  # its number is OpenSSL's, not an errno
             if isinstance(leaf, UnicodeError) and not isinstance(leaf, UnicodeDecodeError):
                 return "the host is not a name that can be looked up"
             if isinstance(leaf, OSError) and leaf.errno is not None:
-                # A negative number is not the system's, but one of looking up names.
+                # A negative number is an error of name resolution, not an errno.
                 return os.strerror(leaf.errno) if leaf.errno > 0 else str(leaf.strerror)
-        inner = cause.args[0] if cause.args else None  # one of the libraries keeps its cause there only
+        inner = cause.args[0] if cause.args else None  # one library stores its cause only there
         cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None)
     return str(error) or type(error).__name__
 
 
 def _reason_of_tls(error: ssl.SSLError) -> str:
-    """OpenSSL's text, without its module and the line of its source."""
+    """The text of OpenSSL, without the module and the source line."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the certificate is not valid: {error.verify_message}"
     text = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
@@ -298,11 +298,11 @@ def _reason_of_tls(error: ssl.SSLError) -> str:
 
 
 def raise_single(group: BaseExceptionGroup[BaseException], single: BaseException | None = None) -> NoReturn:
-    """Raise the only exception inside, with its own context; or the group, if there are several (or none).
+    """Raise the only exception in a group, with its own context; raise the group if it holds several or none.
 
     Args:
-        group: What a nursery raised.
-        single: Raise this one of them.
+        group: The exception of a nursery.
+        single: The exception in the group to raise.
     """
     if single is None:
         found = list(flatten_exceptions(group))
@@ -313,15 +313,15 @@ def raise_single(group: BaseExceptionGroup[BaseException], single: BaseException
     try:
         raise single
     finally:
-        single.__context__ = context  # as it was: the group says nothing more
+        single.__context__ = context  # restored: the group adds no information
 
 
 def log_fault(what: str, error: BaseException | None) -> str:
-    """Log a fault of other code, with the traceback, and return the id that it is logged under.
+    """Log a fault of foreign code with its traceback, and return the error id in the log.
 
     Args:
-        what: What failed, such as ``the tool search``.
-        error: What it raised, or the `Fault` of it; None if it raised nothing.
+        what: The failed part, such as ``the tool search``.
+        error: Its exception, or the `Fault` of it; None if it raised nothing.
     """
     error_id = secrets.token_hex(8)
     error = error.origin if error is not None and _is_a(error, Fault) else error
@@ -330,9 +330,9 @@ def log_fault(what: str, error: BaseException | None) -> str:
 
 
 def log_traceback(log: Log, error: BaseException | None, what: str, *args: object) -> None:
-    """Log what other code raised, with the traceback, after the message `what` % `args`.
+    """Log an exception of foreign code with its traceback, after the message `what` % `args`.
 
-    Formatting a traceback runs code of the exception's class, which may fail as well.
+    Formatting a traceback runs code of the exception's class, which may fail too.
     """
     try:
         call_foreign(write_traceback, log, error, what, *args)
@@ -341,15 +341,15 @@ def log_traceback(log: Log, error: BaseException | None, what: str, *args: objec
 
 
 def as_agent_error(error: BaseException, what: str, *, expose: bool) -> tuple[AgentError, BaseException]:
-    """Turn what other code raised into an error for the caller.
+    """Convert an exception of foreign code to an error for the caller.
 
-    An `AgentError`, alone or as the only kind inside groups, passes as it is. Anything else is ``TOOL_PANIC``: its text may
-    hold secrets, so the caller gets an id and the log gets the rest.
+    An `AgentError`, alone or as the only kind inside groups, passes unchanged. Any other becomes ``TOOL_PANIC``: its text may
+    hold secrets, so the caller gets an id and the log gets the text.
 
     Args:
-        error: What was raised, or the `Fault` of it.
-        what: What raised it, for message and log, such as ``the tool search``.
-        expose: Development: add type and message of every leaf.
+        error: The exception, or the `Fault` of it.
+        what: Its source, for message and log, such as ``the tool search``.
+        expose: For development: add type and message of every leaf.
 
     Returns:
         The error, and the single exception (or the group) behind it.
@@ -376,14 +376,14 @@ def as_agent_error(error: BaseException, what: str, *, expose: bool) -> tuple[Ag
 
 
 def json_safe(error: AgentError) -> AgentError:
-    """The same error as plain data, without details that have no JSON form or are too large (which the log then names)."""
+    """The same error as plain data. Details without a JSON form, or over the size limit, are logged and left out."""
     info: ErrorInfo = vars(error)["info"]
     if type(error) is not AgentError:
         error = AgentError.of(info)  # a subclass may override anything
     if info.details is None:
         return error
     try:
-        # The attributes of objects in there may be properties.
+        # Objects in the details may run code in their properties.
         size = len(call_foreign(msgspec.json.encode, info))
     except (AgentError, Fault) as fault:
         log_fault(f"writing the details of an AgentError {info.code} as JSON", fault)

@@ -4,7 +4,7 @@
 
     Exception
     ├── AgentError                 an outcome: the error that the caller of a tool receives
-    └── CarmyError                 a broken promise of a program, never an outcome
+    └── CarmyError                 a fault of the program, never an outcome
         ├── DeclarationError       a tool or an application is declared wrongly (also a TypeError)
         ├── StartupError           an application cannot start; lists every problem
         ├── ConfigurationError     a setting is unknown or out of range (also a ValueError)
@@ -27,7 +27,7 @@ from .text import bounded_text
 
 
 class CodeInfo(NamedTuple):
-    """What a code of the engine always carries."""
+    """The fixed properties of an error code of the engine."""
 
     category: ErrorCategory
     recoverable: bool
@@ -77,23 +77,23 @@ CODES: Mapping[str, CodeInfo] = {
     "INVALID_SCHEMA": CodeInfo(_V, False, False, "A tool's input or output has no usable schema."),
     "MISSING_STATE": CodeInfo(_I, False, False, "A tool needs state of a type that the application does not have."),
 }
-"""Every code the engine itself produces, with what it always carries."""
+"""Every error code of the engine, with its fixed properties."""
 
 
 class AgentError(Exception):
-    """What a caller of a tool is told when there is no result.
+    """The error that the caller of a tool receives in place of a result.
 
-    Raise it in a tool to answer with a code, a message and details of your own: they pass to the caller as they are.
+    Raise it in a tool to answer with a code, a message and details: the caller receives them unchanged.
 
     Args:
-        code: Stable, upper case; what programs act on. 128 printable characters at most.
-        message: For people and models. Cut after 16,384 characters.
-        category: Whose fault it was. Optional for the engine's own codes, which have theirs.
+        code: Stable, upper case, for programs. 128 printable characters at most.
+        message: Text for people and models. Cut after 16,384 characters.
+        category: The kind of failure; see `ErrorCategory`.
         recoverable: The caller can repair the call and try again.
         retryable: The same call may succeed later. Implies `recoverable`, and frees the request_id.
         retry_after: Seconds to wait before trying again; finite, not negative. More than 30 days count as 30 days.
-        suggested_action: One sentence on what to do. Cut as the message is.
-        details: Machine-readable particulars, JSON-shaped. Left out of the answer over 256 KiB.
+        suggested_action: One sentence of advice. Cut like the message.
+        details: Machine-readable, JSON-shaped data. Left out of the answer over 256 KiB.
 
     Raises:
         TypeError: `message` or `suggested_action` is not a text.
@@ -127,7 +127,7 @@ class AgentError(Exception):
 
     @classmethod
     def of(cls, info: ErrorInfo) -> AgentError:
-        """The exception for an error that is already data, from a store or another executor: bounded, never refused."""
+        """The exception for error data from a store or another executor; its values are bounded, never refused."""
         seconds = info.retry_after
         if seconds is not None:
             seconds = min(seconds, MAX_RETRY_AFTER_SECONDS) if seconds >= 0 else None
@@ -153,7 +153,7 @@ class AgentError(Exception):
         suggested_action: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> AgentError:
-        """One of the engine's own errors; category and flags come from `CODES`."""
+        """An error with a code of the engine; `CODES` supplies the category and the flags."""
         known = CODES[code]
         return cls(
             code,
@@ -178,7 +178,7 @@ class AgentError(Exception):
 
     @property
     def category(self) -> ErrorCategory:
-        """Whose fault it was."""
+        """The kind of failure."""
         return self.info.category
 
     @property
@@ -198,12 +198,12 @@ class AgentError(Exception):
 
     @property
     def suggested_action(self) -> str | None:
-        """One sentence on what to do."""
+        """One sentence of advice."""
         return self.info.suggested_action
 
     @property
     def details(self) -> Mapping[str, Any] | None:
-        """Machine-readable particulars."""
+        """Machine-readable data."""
         return self.info.details
 
     def __str__(self) -> str:
@@ -223,16 +223,16 @@ def _checked_code(code: object) -> str:
 def _checked_seconds(seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise ValueError(f"retry_after is a finite number of seconds, at least 0, not {seconds!r:.40}")
-    exact = int(seconds) if isinstance(seconds, int) else float(seconds)  # no encoder takes numpy's
+    exact = int(seconds) if isinstance(seconds, int) else float(seconds)  # encoders refuse numpy's numbers
     return min(exact, MAX_RETRY_AFTER_SECONDS)
 
 
 class CarmyError(Exception):
-    """Base of everything the package raises that is not an outcome of a tool."""
+    """Base of the package's exceptions that are not an outcome of a tool."""
 
 
 class DeclarationError(CarmyError, TypeError):
-    """A tool or an application is declared in a way that cannot work; the message says where and what to do."""
+    """The declaration of a tool or an application is invalid; the message names the place and the remedy."""
 
 
 class ConfigurationError(CarmyError, ValueError):
@@ -243,7 +243,7 @@ class StartupError(CarmyError):
     """An application cannot start.
 
     Attributes:
-        problems: Every problem that was found, not only the first.
+        problems: All problems, not only the first.
     """
 
     def __init__(self, problems: Sequence[AgentError | ConfigurationError]) -> None:
@@ -261,10 +261,10 @@ class ClosedError(CarmyError):
 
 
 class OutcomeUnknownError(CarmyError):
-    """The connection broke after the call may have started; nobody can say whether the tool ran.
+    """The connection broke after the call may have started; it is not known whether the tool ran.
 
     Attributes:
-        request_id: Send the request again with it to learn the outcome; None when the request had none.
+        request_id: The id to send the request again with, to learn the outcome; None when the request had none.
     """
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
@@ -273,7 +273,7 @@ class OutcomeUnknownError(CarmyError):
 
     @classmethod
     def before_answer(cls, why: str, request_id: str | None) -> Self:
-        """The error for a call to one of our own servers; `why` says what was lost."""
+        """The error for a call to a carmy server; `why` names the lost connection."""
         advice = (
             "It had no request_id: look for its effect before you send it again"
             if request_id is None

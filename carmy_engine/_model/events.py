@@ -1,8 +1,8 @@
-"""What happens during one execution, in the order in which it happens.
+"""The events of one execution, in order.
 
 ``execution.started`` → [``tool.waiting``] → ``tool.started`` → [``tool.progress`` …] → ``tool.completed`` →
-``execution.completed``. The last one always comes, exactly once, and nothing follows it. Replays and refusals skip
-``tool.*``. Consumers must ignore kinds they do not know.
+``execution.completed``. The last event is sent exactly once, and no event follows it. Replays and refusals skip
+``tool.*``. Consumers must ignore unknown kinds.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class ExecutionStarted(ExecutionEvent, frozen=True, kw_only=True):
 
 
 class ToolWaiting(ExecutionEvent, frozen=True, kw_only=True):
-    """The call waits for its turn or for a thread. Omitted when it need not."""
+    """The call waits for its turn or for a thread. Omitted when there is no wait."""
 
     kind: ClassVar[str] = "tool.waiting"
 
 
 class ToolStarted(ExecutionEvent, frozen=True, kw_only=True):
-    """The tool begins to run."""
+    """The tool starts to run."""
 
     kind: ClassVar[str] = "tool.started"
 
 
 class ToolProgress(ExecutionEvent, frozen=True, kw_only=True):
-    """The tool reported how far it has come, or sent a part of its result (`partial_json`, JSON bytes)."""
+    """The tool reported its progress, or sent a part of its result (`partial_json`, JSON bytes)."""
 
     kind: ClassVar[str] = "tool.progress"
     progress: float | None = None
@@ -58,12 +58,12 @@ class ToolProgress(ExecutionEvent, frozen=True, kw_only=True):
 
     @property
     def partial(self) -> Any:
-        """The part of the result, decoded; None when this is a report."""
+        """The decoded part of the result; None for a progress report."""
         return None if self.partial_json is None else msgspec.json.decode(self.partial_json)
 
 
 class ToolCompleted(ExecutionEvent, frozen=True, kw_only=True):
-    """The tool ended, one way or another."""
+    """The tool ended, with or without success."""
 
     kind: ClassVar[str] = "tool.completed"
     duration_ms: float

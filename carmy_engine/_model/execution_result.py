@@ -1,4 +1,4 @@
-"""The outcome of one execution, as its caller sees it."""
+"""The outcome of one execution, as its caller receives it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .result import ExecutionStatus, NextAction, status_of
 
 
 class ExecutionResult(msgspec.Struct, kw_only=True, eq=False):
-    """The outcome of one execution, as its caller sees it. Read it; do not change it.
+    """The outcome of one execution, as its caller receives it. Treat it as read-only.
 
     Attributes:
         execution_id: The execution that produced the answer (of the first run, on a replay).
         data_json: The output as JSON bytes; None unless it completed.
         error: The error; None if it completed.
         replayed: The tool did not run: this is the stored answer to an earlier request with the same request_id.
-        exception: In process only: what the tool raised.
+        exception: In process only: the exception of the tool.
         duration_ms: From the reservation to the end, waiting included. 0 for refusals and replays.
         cacheable: The caller may reuse this result.
-        next_actions: What the caller can do next.
+        next_actions: Suggested next calls.
     """
 
     execution_id: str
@@ -37,7 +37,7 @@ class ExecutionResult(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def status(self) -> ExecutionStatus:
-        """How it ended."""
+        """The status of the execution."""
         return status_of(self.error)
 
     @property
@@ -54,7 +54,7 @@ class ExecutionResult(msgspec.Struct, kw_only=True, eq=False):
         raise AgentError.of(self.error) from self.exception
 
     def without_exception(self) -> ExecutionResult:
-        """The same result for keeping: an exception holds the frames of its traceback, and all they refer to."""
+        """The same result for storage: an exception keeps the frames of its traceback alive, with all their objects."""
         if self.exception is None:
             return self
         return msgspec.structs.replace(self, exception=None)

@@ -1,4 +1,4 @@
-"""Optional packages: the message that names the extra which brings them."""
+"""Errors for missing optional packages, which name the extra to install."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ def missing_extra(what: str, extra: str, missing: ModuleNotFoundError) -> Module
     """The error to raise instead of a failed import, ``from None``.
 
     Args:
-        what: What cannot be used, as the sentence begins.
-        extra: The extra of ``carmy-engine`` that brings the package.
-        missing: The failed import. One of the project's own modules is a fault of the project, and is returned as it is.
+        what: The unusable feature, as the start of the sentence.
+        extra: The extra of ``carmy-engine`` that installs the package.
+        missing: The error of the import. One about a module of the project is returned unchanged.
     """
     if missing.name is None or missing.name.startswith("carmy_"):
         return missing

@@ -1,4 +1,4 @@
-"""What a request asks for, as one hash: the same request has the same fingerprint, however it was written."""
+"""The fingerprint of a request: a hash of its canonical form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fingerprint(tool: str, arguments: bytes, metadata: Mapping[str, Any] | None)
     """SHA-256 over tool, arguments and metadata in canonical form.
 
     The order of keys and the spelling of numbers do not matter. Defaults are not filled in: they may change with the
-    program, and a default factory gives another value each time.
+    program, and a default factory returns a new value each time.
 
     Args:
         tool: The tool's name.

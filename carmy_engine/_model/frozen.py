@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_FROZEN_DEPTH = 128
-"""Levels of nesting, as in the arguments of a call. Deeper values contain themselves, or will surprise every JSON encoder."""
+"""Levels of nesting, as in the arguments of a call. Deeper values contain themselves, or make JSON encoders fail."""
 
 
 def _refuse(self: object, *_: object, **__: object) -> NoReturn:
@@ -27,7 +27,7 @@ class FrozenDict(dict[K, V]):
         return made
 
     def __init__(self, items: Mapping[K, V]) -> None:
-        """Not `dict`'s, which would add to it."""
+        """Replace ``dict.__init__``, which would add items."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
@@ -47,7 +47,7 @@ class FrozenList(list[V]):
         return made
 
     def __init__(self, items: Iterable[V]) -> None:
-        """Not `list`'s, which would replace its items."""
+        """Replace ``list.__init__``, which would replace the items."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
@@ -60,7 +60,7 @@ NOTHING: FrozenDict[Any, Any] = FrozenDict({})
 
 
 def freeze(value: Any) -> Any:
-    """A read-only copy of a value, all the way down.
+    """A deep read-only copy of a value.
 
     Mappings become `FrozenDict`, lists `FrozenList`, sets frozen sets, bytearrays bytes. Objects of other classes stay as they are.
 

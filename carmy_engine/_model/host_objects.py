@@ -1,4 +1,4 @@
-"""What an application is given by its host, checked where it is given: objects and functions of a shape that can be called."""
+"""Checks of the host's objects and functions at registration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORE_METHODS = ("reserve", "complete", "release", "interrupt", "get", "aclose")
 
 
 def described(value: object) -> str:
-    """A value in a sentence, such as ``the function look`` or ``str object``: its kind and name, never its contents."""
+    """The kind and name of a value for a message, such as ``the function look`` or ``str object``; never its contents."""
     name = str(getattr(value, "__qualname__", type(value).__qualname__)).rpartition("<locals>.")[2]
     if isinstance(value, type):
         return f"the class {name}"
@@ -31,7 +31,7 @@ def described(value: object) -> str:
 
 
 def is_async(function: Any) -> bool:
-    """True when a call gives an awaitable: an async function, what wraps or applies one, or an object with an async ``__call__``."""
+    """True if a call returns an awaitable: an async function, a wrapper or partial of one, or an async ``__call__``."""
     while isinstance(function, functools.partial):
         function = function.func
     made = (function, inspect.unwrap(function), getattr(function, "__call__", None))  # noqa: B004 - the method itself
@@ -39,14 +39,14 @@ def is_async(function: Any) -> bool:
 
 
 def check_policy(policy: object, owner: str) -> None:
-    """Refuse what is no policy.
+    """Refuse a value that is not a policy.
 
     Args:
         policy: An object with ``check``, and perhaps ``check_arguments`` and ``is_listed``.
-        owner: Which application it was given to, such as ``application 'shop'``; so below.
+        owner: The application, such as ``application 'shop'``; so below.
 
     Raises:
-        DeclarationError: Says what was given and what is wanted; so below.
+        DeclarationError: Names the value and the required interface; so below.
     """
     needs = "check(context, spec), sync or async"
     _check_methods(policy, "a policy", owner, needs, {"check": 2})
@@ -59,7 +59,7 @@ def check_policy(policy: object, owner: str) -> None:
 
 
 def check_sink(sink: object, owner: str) -> None:
-    """Refuse what is no sink. ``record`` must not be async: the caller gets its answer next, and nothing waits."""
+    """Refuse a value that is not a sink. ``record`` must be sync: it runs directly before the answer is sent."""
     needs = "record(record), a plain function that does not wait; one that has to puts the records into a queue"
     _check_methods(sink, "a sink", owner, needs, {"record": 1})
     if is_async(getattr(sink, "record", None)):
@@ -67,7 +67,7 @@ def check_sink(sink: object, owner: str) -> None:
 
 
 def check_store(store: object, owner: str) -> None:
-    """Refuse what is no store."""
+    """Refuse a value that is not a store."""
     _check_methods(
         store,
         "a store",
@@ -78,28 +78,28 @@ def check_store(store: object, owner: str) -> None:
 
 
 def check_authenticator(authenticator: object, owner: str) -> None:
-    """Refuse what cannot be called with credentials."""
+    """Refuse a value that cannot be called with credentials."""
     _check_function(authenticator, "an authenticator", owner, "a call with the credentials, sync or async", 1)
 
 
 def check_ready_check(check: object, owner: str) -> None:
-    """Refuse what cannot be called without arguments."""
+    """Refuse a value that cannot be called without arguments."""
     _check_function(check, "a readiness check", owner, "a call without arguments, sync or async", 0)
 
 
 def check_confirm(confirm: object, owner: str) -> None:
-    """Refuse what cannot ask a person about a call."""
+    """Refuse a value that cannot be called with a tool's spec and arguments."""
     _check_function(confirm, "a confirm function", owner, "a call with (spec, arguments), sync or async", 2)
 
 
 def check_context(context: object, owner: str) -> None:
-    """Refuse what is no `AgentContext`, such as the dict of an authenticator."""
+    """Refuse a value that is not an `AgentContext`, such as a dict from an authenticator."""
     if not isinstance(context, AgentContext):
         _refuse(context, "a caller's context", owner, "an AgentContext")
 
 
 def check_state(value: object, owner: str) -> None:
-    """Refuse what makes or opens a state instead of being one."""
+    """Refuse a factory, coroutine or context manager given in place of its value."""
     kind = type(value)
     if kind.__module__ == "contextlib" and (hasattr(kind, "__exit__") or hasattr(kind, "__aexit__")):
         _refuse(value, "a state", owner, "the value that entering the context manager gives: enter it, and give that")
@@ -114,7 +114,7 @@ _MAKERS = (types.FunctionType, types.MethodType, types.GeneratorType, types.Asyn
 
 
 def close_coroutine(value: object) -> None:
-    """Close what is a coroutine that nothing will await, so that Python does not warn of it."""
+    """Close a coroutine that is never awaited, so that Python emits no warning."""
     if isinstance(value, types.CoroutineType):
         value.close()
 
@@ -132,7 +132,7 @@ def _check_function(value: object, what: str, owner: str, needs: str, arguments:
 
 
 def _fits(function: object, arguments: int) -> bool:
-    """Whether a call with so many positional arguments is possible, and does something."""
+    """True if the function accepts so many positional arguments, and is not a generator function."""
     if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return False
     placeholders: Sequence[None] = (None,) * arguments

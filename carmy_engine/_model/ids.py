@@ -7,10 +7,10 @@ import os
 from .errors import AgentError
 
 MAX_REQUEST_ID_BYTES = 256
-"""Of UTF-8. Room for any UUID, path or hash; small enough to index."""
+"""Bytes of UTF-8. Room for any UUID, path or hash; small enough to index."""
 
 _BATCH = 256
-"""Ids that are made at once: drawing and writing each by itself takes three times as long."""
+"""Ids generated at once: one at a time takes three times as long."""
 
 _LAYOUT = b"exec_########-####-4###-@###-############ "
 """``#`` stands for a random digit, ``@`` for one of 8, 9, a and b."""
@@ -18,7 +18,7 @@ _LAYOUT = b"exec_########-####-4###-@###-############ "
 _VARIANT = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
 
 _ready: list[str] = []
-os.register_at_fork(after_in_child=_ready.clear)  # or parent and child would give the same ids
+os.register_at_fork(after_in_child=_ready.clear)  # otherwise parent and child would use the same ids
 
 
 def new_execution_id() -> str:
@@ -36,7 +36,7 @@ def _batch() -> list[str]:
     text = bytearray(_LAYOUT * _BATCH)
     drawn = 0
     for place, kind in enumerate(_LAYOUT):
-        if kind in b"#@":  # in all ids together
+        if kind in b"#@":  # one column for all ids
             column = digits[drawn::32]
             text[place :: len(_LAYOUT)] = column if kind == ord("#") else column.translate(_VARIANT)
             drawn += 1

@@ -1,6 +1,6 @@
-"""The seams of the engine: what it asks of others, and what it offers to transports.
+"""Protocols of the engine: the interfaces that hosts implement, and the executor that transports use.
 
-Implementations need not inherit from these; having the methods is enough. What a store is handed, and hands back, is here as well.
+Implementations need the methods; they need not inherit. The data of the store interface is exported here as well.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = [
 
 @runtime_checkable
 class Executor(Protocol):
-    """Something that runs tools: the engine, a bound engine, the client of any transport.
+    """An object that runs tools: the engine, a bound engine, the client of any transport.
 
-    Trusted context is bound to an executor and never passed with a request.
+    Trusted context is bound to the executor, never passed with a request.
     """
 
     def execute(self, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
@@ -67,14 +67,14 @@ class Executor(Protocol):
         ...
 
     def stream(self, request: ExecutionRequest) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
-        """Run one request and give its events through a bounded channel.
+        """Run one request and send its events through a bounded channel.
 
         Leaving the block before ``execution.completed`` cancels the execution.
         """
         ...
 
     async def catalog(self) -> Catalog:
-        """The tools this executor's caller may use."""
+        """The tools that the executor's caller may use."""
         ...
 
 
@@ -87,7 +87,7 @@ class Tool(Protocol):
 
     @property
     def spec(self) -> ToolSpec:
-        """The declared properties. Read when the tool is added and when the application opens."""
+        """The declared properties. The engine reads them when the tool is added and when the application opens."""
         ...
 
     async def execute(self, ctx: AgentContext, input: Any) -> Any:  # noqa: A002 - the contract's name
@@ -101,34 +101,34 @@ class Tool(Protocol):
 
 
 class Policy(Protocol):
-    """Decides, before anything else, whether a caller may call a tool.
+    """A rule that decides, before all other checks, whether a caller may call a tool.
 
-    Its methods may be sync or async. A sync one must not block; an async one may take `_policy.POLICY_SECONDS`. Besides `check`, a
-    policy may have:
+    Its methods may be sync or async. A sync method must not block; an async one may take `_policy.POLICY_SECONDS`. Optional
+    members besides `check`:
 
-    - ``check_arguments(context, spec, arguments)``, like `check`, asked once the arguments are known to fit the schema. `arguments` is a
+    - ``check_arguments(context, spec, arguments)``, like `check`, called after the arguments have passed validation. `arguments` is a
       read-only mapping of the names in the input schema to JSON values, defaults included.
-    - ``is_listed(context, spec) -> bool``. False hides the tool from a caller: it is not listed, and a call to it is answered as
-      one to an unknown tool. It must not spend any budget.
-    - ``counts_calls = True``, if `check` spends a budget. `check` is then asked about calls only, and hides no tool.
+    - ``is_listed(context, spec) -> bool``. False hides the tool from a caller: it is not listed, and a call is answered like
+      one to an unknown tool. It must not spend a budget.
+    - ``counts_calls = True``, if `check` spends a budget. `check` is then called for calls only, and hides no tool.
     """
 
     def check(self, context: AgentContext, spec: ToolSpec, /) -> Awaitable[None] | None:
-        """Return None to allow, raise `AgentError` to refuse. Also runs on replays.
+        """Return None to allow, raise `AgentError` to refuse. Also called on replays.
 
-        It is asked about every tool when tools are listed, too: what it refuses is not listed.
+        A listing calls it for every tool as well, and leaves out the refused tools.
         """
         ...
 
 
 class Confirm(Protocol):
-    """Asks a person whether one call may go on that needs a confirmation. Bound to an executor by `BoundEngine.bind`."""
+    """A function that asks a person to confirm one call. Bound to an executor by `BoundEngine.bind`."""
 
     def __call__(self, spec: ToolSpec, arguments: bytes, /) -> Awaitable[bool] | bool:
-        """Return True for a yes, which counts for this call alone; anything else is ``CONFIRMATION_REQUIRED``.
+        """Return True to confirm this call alone; any other value is ``CONFIRMATION_REQUIRED``.
 
-        Asked last: everything else that could refuse the call has let it pass. It holds nothing while it waits, neither a
-        turn nor its ``request_id``, and its timeout has not begun; so the waiting needs a limit of its own.
+        Called last, after all other checks have passed. While it waits, the call holds neither a turn nor its ``request_id``,
+        and its timeout has not started: the function needs its own time limit.
 
         Args:
             spec: The tool.
@@ -138,15 +138,15 @@ class Confirm(Protocol):
 
 
 class Sink(Protocol):
-    """Receives the audit record of every execution and every refusal."""
+    """A receiver of the audit records of all executions and refusals."""
 
     def record(self, record: ExecutionRecord) -> None:
-        """Take one record. Called in the trio thread, before the caller gets its answer; must not block."""
+        """Receive one record. Called in the trio thread, before the answer is sent; must not block."""
         ...
 
 
 class Credentials(NamedTuple):
-    """What a caller presented, whatever the transport.
+    """The credentials of a caller, the same for every transport.
 
     Attributes:
         transport: ``http``, ``websocket`` ...
@@ -162,7 +162,7 @@ class Credentials(NamedTuple):
 
 
 class Authenticator(Protocol):
-    """Turns credentials into trusted context. May be a plain or an async function."""
+    """A sync or async function that converts credentials to a trusted context."""
 
     def __call__(self, credentials: Credentials, /) -> AgentContext | Awaitable[AgentContext | None] | None:
         """Return the caller's context, or None to refuse it (``UNAUTHENTICATED``)."""
@@ -170,14 +170,14 @@ class Authenticator(Protocol):
 
 
 class StoreFull(Exception):  # noqa: N818 - a signal between store and engine, like trio.WouldBlock
-    """The store has no room and holds nothing that it may drop."""
+    """The store is full and has no entry that it may drop."""
 
 
 class StoreError(Exception):
-    """A store could not do what it was asked, and can say why in a word. Its text is for the log alone.
+    """An operation of a store failed for a known reason. Only the log receives its text.
 
     Attributes:
-        reason: The word: callers are told in ``details.reason``.
+        reason: The reason in one word; callers receive it in ``details.reason``.
     """
 
     reason: str
@@ -187,15 +187,15 @@ class IdempotencyStore(Protocol):
     """Stores the state and the outcome of every ``request_id``.
 
     The conformance suite is `carmy_engine.testing.check_store`. Any exception of a method other than `StoreFull` becomes
-    ``STORE_ERROR``. Every method is atomic under cancellation: it happens completely or not at all.
+    ``STORE_ERROR``. Every method is atomic under cancellation: it takes effect completely or not at all.
 
     Optional capabilities are protocols of their own: `PreparableStore`, `CheckableStore`, `ListableStore`, `SearchableStore`,
     `RecordingStore`, `AuditStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
     subclass must repeat:
 
     - ``never_waits = True``: no method waits. The engine then records the end of an execution without a shield against cancellation.
-    - ``takes_back = True``: a cancelled `reserve` leaves no entry behind. A caller whose deadline has passed then does not wait for
-      its withdrawal.
+    - ``takes_back = True``: a cancelled `reserve` leaves no entry behind. After a deadline the engine then need not wait for its
+      withdrawal.
 
     A full store may drop completed entries whose `Reservation.repeatable` is true, and no others.
     """
@@ -204,7 +204,7 @@ class IdempotencyStore(Protocol):
         """Insert a running entry unless its identity is taken; atomic across everything that shares the store.
 
         Returns:
-            None when the entry was inserted, otherwise the entry that was there, unchanged.
+            None when the entry was inserted, otherwise the existing entry, unchanged.
 
         Raises:
             StoreFull: No room. An existing entry is returned even when the store is full.
@@ -228,7 +228,7 @@ class IdempotencyStore(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release what the store holds. Idempotent."""
+        """Release the store's resources. Idempotent."""
         ...
 
 

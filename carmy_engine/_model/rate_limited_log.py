@@ -1,4 +1,4 @@
-"""Logging of what strangers can cause, limited in rate: no client can fill a disk with our log."""
+"""Rate-limited logging of events that clients cause, so that no client can fill a disk with log lines."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 BURST_LINES = 5
-"""Lines of one message in each interval. Enough to show that something repeats, and with what values."""
+"""Lines of one message in each interval. Enough to show that it repeats, and with which values."""
 
 INTERVAL_SECONDS = 60.0
-"""Between two bursts of one message. A flood then writes a few kilobytes an hour."""
+"""Time between two bursts of one message. A flood then writes a few kilobytes an hour."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class BurstLimit(Generic[K]):
-    """Admits the first events of each kind in an interval, and counts the others. Safe to use from several threads.
+    """A limiter that admits the first events of each kind in an interval, and counts the others. Thread-safe.
 
     Args:
         burst: Events of one kind in each interval.
         seconds: Length of an interval, which begins with an event.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -33,17 +33,17 @@ class BurstLimit(Generic[K]):
         self._seconds = seconds
         self._clock = clock
         self._windows: dict[K, tuple[float, int]] = {}
-        """When the interval of each kind began, and its events."""
+        """The start of each kind's interval, and the events in it."""
         self._lock = threading.Lock()
 
     def admit(self, kind: K) -> tuple[bool, list[tuple[K, int]]]:
         """Count an event.
 
         Args:
-            kind: One of a few: each is kept for an interval.
+            kind: One of a small set: each is stored for an interval.
 
         Returns:
-            Whether it is within the limit; and the events beyond it in the intervals that have ended, by kind.
+            True if the event is within the limit; and, by kind, the events over the limit in intervals that have ended.
         """
         with self._lock:
             now = self._clock()
@@ -57,15 +57,15 @@ class BurstLimit(Generic[K]):
 class RateLimitedLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger adapter that writes the first lines of each message and counts the others.
 
-    Messages are told apart by level and format string; the arguments do not count. So the format string must be a constant.
-    After an interval with omitted lines, the next call writes one line with their number, whatever message it is about.
-    Safe to use from several threads. A server or a store has one of its own, so that two in a process share no limit.
+    Level and format string identify a message; the arguments do not count. The format string must be a constant.
+    After an interval with omitted lines, the next call, for any message, writes one line with their number.
+    Thread-safe. Each server and each store has its own logger, so that two in a process share no limit.
 
     Args:
         logger: Writes the lines.
         burst: Lines of one message in each interval.
         seconds: Length of an interval, which begins with a message's first line.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
     """
 
     logger: logging.Logger
@@ -82,7 +82,7 @@ class RateLimitedLogger(logging.LoggerAdapter[logging.Logger]):
         self._limit = BurstLimit[tuple[int, object]](burst, seconds, clock)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Write a line, or count it; and write how many lines of past intervals were omitted."""
+        """Write a line or count it, and write the number of omitted lines of past intervals."""
         if not self.isEnabledFor(level):
             return
         is_admitted, past = self._limit.admit((level, msg))

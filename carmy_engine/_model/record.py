@@ -10,33 +10,33 @@ from .result import ExecutionStatus
 
 
 class ExecutionRecord(msgspec.Struct, frozen=True, gc=False):
-    """One execution, or one refusal, as sinks receive it.
+    """The audit record of one execution or refusal, for sinks.
 
-    A store that outlives a process may add that of an execution that the process did not live to end: ``cancelled`` with
-    ``EXECUTION_UNCERTAIN``, and without what nobody knows any more.
+    A durable store may add the record of an execution that the end of its process cut off: ``cancelled`` with
+    ``EXECUTION_UNCERTAIN``, without the values that were lost.
 
     Attributes:
-        execution_id: The id of the answer that was given (of the first run, on a replay).
+        execution_id: The id in the answer (of the first run, on a replay).
         request_id: The caller's idempotency identity.
-        principal: Who called.
-        session: In which session.
-        transport: How the call arrived, ``in_process`` for direct calls; empty when nobody knows.
-        tool: The name that was asked for; empty for a request that a transport refused before any was known.
-        effect: The tool's effect, None when there is no such tool, or nobody knows.
-        status: How it ended.
+        principal: The caller.
+        session: The caller's session.
+        transport: The transport of the call, ``in_process`` for direct calls; empty if unknown.
+        tool: The requested name; empty for a request that a transport refused before it read a name.
+        effect: The tool's effect; None when there is no such tool, or if unknown.
+        status: The status of the execution.
         error_code: None when it completed.
-        cause: Why it was cancelled, None when it was not.
+        cause: The cause of the cancellation, None when it was not cancelled.
         duration_ms: From the reservation to the end, waiting included.
         waited_ms: Of that, the wait for a turn or a thread.
         started_at: Unix seconds of the call's arrival.
         replayed: The answer was a stored one.
-        settled: By what an execution in doubt was settled afterwards, ``operator`` or ``reconcile``: `status` is then as what, and
-            ``cancelled`` means that it was released to run again. None for the record of a call.
-        thread_id: From the caller's run, when it was given; so are the next four.
+        settled: The source of a later settlement, ``operator`` or ``reconcile``: `status` is then the settled status, and
+            ``cancelled`` means that the execution was released to run again. None for the record of a call.
+        thread_id: From the caller's run, if there is one; so are the next four.
         run_id: The run.
-        node_path: Where in the run.
-        attempt: Which attempt of the node.
-        caller_id: Which agent or node called.
+        node_path: The position in the run.
+        attempt: The number of the attempt at the node.
+        caller_id: The calling agent or node.
         call_id: The model's own id of the call.
     """
 

@@ -1,4 +1,4 @@
-"""What a caller asks for. Untrusted, whoever sent it."""
+"""The request of a caller: untrusted data from any source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 OnRunning: TypeAlias = Literal["refuse", "wait"]
-"""What a request is to do when one with the same ``request_id`` is still running."""
+"""The behaviour of a request while another one with the same ``request_id`` is running."""
 
 
 class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,10 +18,10 @@ class ExecutionRequest(msgspec.Struct, frozen=True, kw_only=True):
         tool: The tool's name.
         arguments: A mapping in process, `msgspec.Raw` JSON from a transport, None for ``{}``.
         request_id: The caller's idempotency identity, 1-256 bytes of UTF-8. Send it for anything that may be retried.
-        timeout_ms: Most milliseconds to take, a positive number; it can only shorten the engine's and the tool's limit.
+        timeout_ms: Time limit in milliseconds, a positive number; it can only shorten the limits of the engine and the tool.
         metadata: Caller-defined data, part of the fingerprint.
         on_running: While another attempt with this ``request_id`` is running: ``refuse`` is ``EXECUTION_UNCERTAIN`` at once,
-            ``wait`` waits for its end, within this request's own limit, and gives its answer as a replay.
+            ``wait`` waits for its end, within this request's own limit, and returns its answer as a replay.
     """
 
     tool: str

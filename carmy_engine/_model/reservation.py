@@ -1,4 +1,4 @@
-"""The idempotency of one ``request_id``: who asked, for what, and what became of it."""
+"""The idempotency entry of one ``request_id``: caller, request and outcome."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .result import Outcome
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
-    """Whose request it is. Equal identities are the same request.
+    """The identity of a request. Equal identities are the same request.
 
     Attributes:
         principal: The authenticated caller, None for anonymous ones.
         session: The caller's session.
         scope: The transport, for callers with neither principal nor session, so that
             anonymous callers of different transports do not share ids. Empty otherwise.
-        request_id: What the caller chose.
+        request_id: The caller's id.
     """
 
     principal: str | None
@@ -39,16 +39,16 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """One entry of an idempotency store.
 
     Attributes:
-        identity: Whose request it is.
-        fingerprint: SHA-256 of what was asked.
+        identity: The identity of the request.
+        fingerprint: SHA-256 of tool, arguments and metadata.
         execution_id: The execution that holds or held it.
         state: See `ReservationState`.
         started_at: Unix seconds of the reservation.
-        tool: The tool's name, for people who settle uncertain entries.
+        tool: The tool's name, for the operator of an uncertain entry.
         finished_at: Unix seconds of completion or interruption; retention counts from here.
         outcome: The stored answer of a completed entry.
-        cause: Why an interrupted entry was cut off; None when nobody could say.
-        repeatable: The tool may be repeated, so that a store that is full may drop the completed entry.
+        cause: The cause of an interruption; None if unknown.
+        repeatable: The tool may run again, so a full store may drop the completed entry.
     """
 
     identity: Identity

@@ -11,7 +11,7 @@ from .error import ErrorCategory, ErrorInfo
 
 
 class ExecutionStatus(enum.StrEnum):
-    """How an execution ended."""
+    """The status of an ended execution."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -26,14 +26,14 @@ _STATUS_OF_CATEGORY = {
 
 
 def status_of(error: ErrorInfo | None) -> ExecutionStatus:
-    """The status that an error stands for; None stands for success."""
+    """The status for an error; None means success."""
     if error is None:
         return ExecutionStatus.COMPLETED
     return _STATUS_OF_CATEGORY.get(error.category, ExecutionStatus.FAILED)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a store keeps and a replay repeats: the answer without the circumstances of its delivery.
+    """The stored answer of an execution, for replays.
 
     Attributes:
         execution_id: The execution that produced it.
@@ -47,11 +47,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NextAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call that makes sense after a result. Absent arguments mean: the same as in this call.
+    """A suggested call after a result. Absent arguments mean the same as in this call.
 
     Attributes:
         tool: The tool to call.
-        reason: Why, in one sentence.
+        reason: The reason, in one sentence.
         arguments: Other arguments than those of this call.
         after_ms: Milliseconds to wait first.
     """

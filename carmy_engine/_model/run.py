@@ -1,4 +1,4 @@
-"""The run of an agent or a graph that calls tools: who counts where, told by the program that runs it."""
+"""The run of an agent or a graph that calls tools, set by the program that runs it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """The run that calls come from; bound with ``engine.bind(run=...)``, and never part of a request.
 
     Attributes:
-        thread_id: The conversation, or whatever the runs of one matter have in common.
+        thread_id: The conversation, or another id that related runs share.
         run_id: The run.
-        node_path: Where in the run, such as ``triage/lookup``.
-        attempt: Which attempt of the node, from 1.
-        metadata: Values of the run. Tools find them in their context's ``metadata``, over those bound before.
-        caller_id: Which agent or node calls.
-        services: Objects of the run, such as its transaction. They are handed on to tools in process and nowhere else. What
-            the whole application shares belongs in `State`.
+        node_path: The position in the run, such as ``triage/lookup``.
+        attempt: The number of the attempt at the node, from 1.
+        metadata: Values of the run. They override earlier ones in the ``metadata`` of a tool's context.
+        caller_id: The calling agent or node.
+        services: Objects of the run, such as its transaction. Only tools in this process receive them. Objects of the whole
+            application belong in `State`.
     """
 
     thread_id: str | None = None

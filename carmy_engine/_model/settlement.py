@@ -1,4 +1,4 @@
-"""What a tool's ``reconcile`` function may answer, when it is asked what became of an attempt that was interrupted."""
+"""Return values of a tool's ``reconcile`` function: the outcome of an interrupted attempt."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .errors import AgentError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Completed:
-    """It has happened.
+    """The attempt took effect.
 
     Attributes:
-        value: What the tool would have returned. It is checked like that, and is what the retry gets.
+        value: The output of the tool, checked like a return value. The retry gets it.
     """
 
     value: Any
@@ -23,10 +23,10 @@ class Completed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failed:
-    """It has failed, for good.
+    """The attempt failed, finally.
 
     Attributes:
-        error: What the retry gets.
+        error: The error for the retry.
     """
 
     error: AgentError
@@ -34,19 +34,19 @@ class Failed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NotStarted:
-    """It has not happened, and it will not any more: the retry runs."""
+    """The attempt had no effect and will have none: the retry runs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody can say yet: the retry gets ``EXECUTION_UNCERTAIN``, and the next one asks again."""
+    """The outcome is not known yet: the retry gets ``EXECUTION_UNCERTAIN``, and the next one calls ``reconcile`` again."""
 
 
 Settlement: TypeAlias = Completed | Failed | NotStarted | Unknown
 
 Reconcile: TypeAlias = Callable[[AgentContext, dict[str, Any]], Awaitable[Settlement]]
-"""``async def reconcile(ctx, arguments)``. The context is the retry's, with the execution id of the attempt that was interrupted;
-the arguments are as they were sent, as JSON values."""
+"""``async def reconcile(ctx, arguments)``. The context is the retry's, with the execution id of the interrupted attempt;
+the arguments are the JSON values of the request."""
 
 MethodReconcile: TypeAlias = Callable[[Any, AgentContext, dict[str, Any]], Awaitable[Settlement]]
-"""The same in the body of a class, beside the methods that are tools: it is called on the object whose tool it is."""
+"""The same as a method of a class of tools, called on the tool's object."""

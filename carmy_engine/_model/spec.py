@@ -1,4 +1,4 @@
-"""What a tool promises, and the catalog of all of them."""
+"""The declared properties of a tool, and the catalog of all tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from .effect import Confirmation, Effect
 
 DEFAULT_MAX_WAITING = 100
-"""Calls that may wait for a turn. More than this is a queue nobody will see the end of."""
+"""Calls that may wait for a turn. In a longer queue the last calls would time out."""
 
 DEFAULT_MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 """Size of a rendered output. Larger answers do not fit a model's context by orders of magnitude."""
@@ -21,10 +21,10 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: 1-128 ASCII letters, digits, ``_``, ``-``, ``.``.
-        description: What a model reads to choose it.
+        description: Text for the model that chooses a tool.
         input_schema: JSON Schema 2020-12, root ``type: object``.
         output_schema: JSON Schema 2020-12 of the result.
-        effect: What it does to the world.
+        effect: See `Effect`.
         idempotent: Repeating the call is harmless.
         parallel_safe: False means that calls to this tool take turns.
         confirmation: Whether the permission ``confirm:<tool>`` is needed (a destructive effect needs it anyway).

@@ -1,4 +1,4 @@
-"""A name that is not known: which one may have been meant."""
+"""Suggestions ("Did you mean …?") for unknown names."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Iterable, Sequence
 from .errors import AgentError
 
 MAX_NAME = 100
-"""Characters of a name that a caller made up which are compared and repeated. No name of ours is as long."""
+"""Characters of an unknown name that are compared and repeated. All known names are shorter."""
 
 _MOST_LOOKED_AT = 2000
 _MOST_COMPARED = 20
-"""Known names looked at, and compared letter by letter, for a suggestion: a misspelt name costs a few milliseconds at most with
-thousands of them, since no permission is needed to send one."""
+"""Known names scanned, and compared letter by letter, for one suggestion. They bound its cost to a few milliseconds, since any
+caller can send unknown names."""
 
 
 def shortened(name: str) -> str:
-    """A name that a caller made up, short enough to repeat."""
+    """An unknown name, cut to a length that a message can repeat."""
     return name if len(name) <= MAX_NAME else name[:MAX_NAME] + "…"
 
 
 def closest_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known names that are most like one that is not, the nearest first; often none is."""
+    """The known names that are most similar to an unknown one, the nearest first; often there is none."""
     return difflib.get_close_matches(name[:MAX_NAME], nearby(name, known), most)
 
 
 def nearby(name: str, known: Iterable[str]) -> list[str]:
-    """The few known names that share most pairs of letters with one that is not: comparing letter by letter takes longer."""
+    """The few known names that share most letter pairs with an unknown one: a cheap filter before the full comparison."""
     name, known = name[:MAX_NAME], [*known]
     if len(known) > _MOST_LOOKED_AT:
         known = [one for one in known if one[:1] == name[:1] and abs(len(one) - len(name)) < 4][:_MOST_LOOKED_AT]
@@ -39,13 +39,13 @@ def nearby(name: str, known: Iterable[str]) -> list[str]:
 
 
 def unknown_name_message(what: str, name: str, known: Sequence[str], kind: str) -> str:
-    """Say that a name is not known, and which one may have been meant, or which ones there are.
+    """Return the message for an unknown name, with the nearest known name or the list of all.
 
     Args:
-        what: What is not known, as the sentence begins.
+        what: The unknown item, as the start of the sentence.
         name: Its name.
-        known: The names that it could have.
-        kind: What these are, such as ``fields``; they are listed when none is near.
+        known: The known names.
+        kind: The noun of these, such as ``fields``; they are listed when none is near.
     """
     near = closest_names(name, known)
     if near:
@@ -55,11 +55,11 @@ def unknown_name_message(what: str, name: str, known: Sequence[str], kind: str) 
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> AgentError:
-    """``TOOL_NOT_FOUND``, suggesting near names.
+    """``TOOL_NOT_FOUND``, with suggestions.
 
     Args:
-        name: What was asked for.
-        known: The names of the tools that the caller can see, all or those of `nearby`.
+        name: The requested name.
+        known: The tools visible to the caller, all or those of `nearby`.
     """
     near = closest_names(name, known, 3)
     if near:

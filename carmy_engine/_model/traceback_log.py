@@ -13,10 +13,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 MAX_TRACEBACK_CHARACTERS = 64 * 1024
-"""Of one traceback in the log. A tool controls the texts of its exceptions, and each failed call would write all of them."""
+"""Length of one traceback in the log. A tool controls the texts of its exceptions, and each failed call writes them."""
 
 _MAX_CHAIN = 100
-"""Causes and contexts of one exception in the log. Longer chains come from a loop that raises again and again."""
+"""Causes and contexts of one exception in the log. Longer chains come from a loop that keeps raising."""
 
 
 class _Omitted(Exception):  # noqa: N818 - a mark in the log, which is never raised
@@ -29,14 +29,14 @@ class _Omitted(Exception):  # noqa: N818 - a mark in the log, which is never rai
 def write_traceback(log: Log, error: BaseException | None, what: str, *args: object) -> None:
     """Log a line at level error, with the traceback of an exception.
 
-    A traceback of more than `MAX_TRACEBACK_CHARACTERS` is part of the message, without its middle. The record then has no ``exc_info``,
-    from which a formatter would write all of it.
+    A traceback of more than `MAX_TRACEBACK_CHARACTERS` is part of the message, without its middle. The record then has no ``exc_info``:
+    a formatter would write all of it.
 
     Args:
         log: The logger.
-        error: Its causes are logged as well. While this runs, each of them that is a ``ValidationError`` has a copy in its place.
+        error: The exception, logged with its causes. During the call a copy replaces each cause that is a ``ValidationError``.
         what: A format string.
-        *args: What is put into it.
+        *args: Its arguments.
     """
     if not log.isEnabledFor(logging.ERROR):
         return
@@ -124,7 +124,7 @@ def _without_input(error: BaseException | None) -> BaseException | None:
 def _hidden(error: ValidationError) -> ValidationError:
     lines: list[InitErrorDetails] = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        code: Any = problem["type"]  # of any author's error
+        code: Any = problem["type"]  # any author's error type
         kind = PydanticCustomError(code, "{text}", {"text": problem["msg"]})
         lines.append(InitErrorDetails(type=kind, loc=problem["loc"], input=None))
     return ValidationError.from_exception_data(error.title, lines, hide_input=True)

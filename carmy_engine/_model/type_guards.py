@@ -1,4 +1,4 @@
-"""What JSON-shaped data of unknown content is made of, said so that type checkers know as much as we do."""
+"""Type guards for JSON-shaped data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 
 def is_dict(part: object) -> TypeGuard[dict[str, Any]]:
-    """True for a dict; one with names for keys, wherever this is asked."""
+    """True for a dict. The callers' data has strings as keys."""
     return isinstance(part, dict)
 
 
@@ -27,5 +27,5 @@ def is_tuple(part: object) -> TypeGuard[tuple[Any, ...]]:
 
 
 def is_sequence(part: object) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
-    """True for what JSON shows as an array."""
+    """True for a value that JSON represents as an array."""
     return isinstance(part, list | tuple | set | frozenset)
