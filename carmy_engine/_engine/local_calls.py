@@ -51,7 +51,7 @@ class LocalCalls:
     ) -> R: ...
 
     async def call(self, tool: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a tool like the function it is, through everything that the engine does for a call.
+        """Call a tool like a function, through all steps of the pipeline.
 
         ::
 
@@ -98,9 +98,9 @@ class LocalCalls:
         return provider(format, [specs[name] for name in visible], registry.all_names - set(visible))
 
     async def run_calls(self, calls: Iterable[ModelCall]) -> list[ModelResult]:
-        """Run the calls of a model's turn together; each gets exactly one result, in their order.
+        """Run the calls of one model turn concurrently; return one result for each, in their order.
 
-        The identity of a call is the bound run and its ``call_id``: a turn that is run again repeats no effect. Calls to a
+        The identity of a call is the bound run and its ``call_id``: a repeated turn repeats no effect. Calls to a
         tool whose calls take turns keep the order of the model.
 
         Args:

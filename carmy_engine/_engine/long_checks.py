@@ -15,18 +15,18 @@ from .._model.errors import AgentError
 from .._schema.work import Work
 
 MAX_AT_ONCE = 2
-"""Checks of arguments at the same time, and checks of outputs. Each needs up to `work.MAX_BYTES`, and makes the event loop
-wait for its turn of the interpreter (5 ms)."""
+"""Limit for concurrent checks of arguments, and for those of outputs. Each needs up to `work.MAX_BYTES`, and delays the event loop
+by up to one switch interval of the interpreter (5 ms)."""
 
 MAX_WAITING = 100
-"""Calls that wait for a check of their arguments, and hold them in memory meanwhile."""
+"""Limit for calls that wait for a check of their arguments, which stay in memory."""
 
 RETRY_SECONDS = 1
-"""``retry_after`` of the refusal of more."""
+"""``retry_after`` of ``OVERLOADED``, beyond this limit."""
 
 
 class LongChecks:
-    """The threads of one engine that check long arguments and outputs."""
+    """Worker threads of one engine for the checks of long arguments and outputs."""
 
     def __init__(self) -> None:
         self._arguments = trio.CapacityLimiter(MAX_AT_ONCE)
@@ -35,7 +35,7 @@ class LongChecks:
         self._resumes_collection = False
 
     async def check_arguments(self, long: TakesLong) -> dict[str, Any]:
-        """Check arguments; return them. If cancelled, the check stops at its next step, and its thread is free then.
+        """Check and return arguments. If cancelled, the check stops at its next step, and then frees its thread.
 
         Raises:
             AgentError: ``INVALID_ARGUMENTS``; ``OVERLOADED``, when too many calls wait for this.

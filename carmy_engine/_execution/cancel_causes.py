@@ -1,4 +1,4 @@
-"""One table: what a cancelled execution is called, by its cause."""
+"""Table of the errors of cancelled executions, by cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CODE_OF_CAUSE = {
     Cause.DISCONNECT: "CANCELLED",
     Cause.SHUTDOWN: "SHUTTING_DOWN",
 }
-"""The status follows from the code's category: timed_out, cancelled, failed."""
+"""Error code of each cause. The category of the code gives the status: timed_out, cancelled or failed."""
 
 _WHAT_HAPPENED = {
     Cause.DEADLINE: "the deadline of {timeout:g} s passed",
@@ -27,14 +27,14 @@ _WHAT_HAPPENED = {
 def cancelled_error(
     cause: Cause, spec: ToolSpec, *, started: bool, timeout: float, joined: str | None = None
 ) -> AgentError:
-    """The error of an execution that was cut off.
+    """Error of a cancelled execution.
 
     Args:
-        cause: Why.
-        spec: The tool's.
-        started: The tool had begun to run, so effects may exist; else it is certain that there are none.
+        cause: Cause of the cancellation.
+        spec: The spec of the tool.
+        started: The tool had begun to run, so effects may exist; otherwise there are none.
         timeout: The execution's limit in seconds, for the message.
-        joined: The execution whose end it was waiting for, if that is why it had not begun.
+        joined: Id of the execution whose end it waited for; None if it waited for none.
     """
     code = CODE_OF_CAUSE[cause]
     happened = _WHAT_HAPPENED[cause].format(timeout=round(timeout, 3) or timeout)
@@ -52,7 +52,7 @@ def cancelled_error(
         if not spec.is_repeatable:
             advice = "Find out whether the effect exists before you send the call again."
     known = AgentError.standard(code, message)
-    # Trying again is safe when nothing has begun or when repeating does no harm; a caller's own cancel asks for neither.
+    # A retry is safe if the tool has not begun or is repeatable. A call that was cancelled on purpose needs none.
     may_retry = cause in (Cause.DEADLINE, Cause.SHUTDOWN) and (not started or (spec.is_repeatable and known.retryable))
     return AgentError(
         code,

@@ -1,4 +1,4 @@
-"""The last steps of every execution: the result, the record, the memory of it, the last event."""
+"""Last steps of every execution: the result, the record, the history entry and the last event."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Finisher:
     """Ends executions.
 
     Args:
-        sinks: Where records go.
-        inflight: Remembers ended executions.
+        sinks: Receive the records.
+        inflight: Keeps ended executions for lookups.
     """
 
     def __init__(self, sinks: Sinks, inflight: Inflight) -> None:
@@ -28,7 +28,7 @@ class Finisher:
         self._inflight = inflight
 
     def finish(self, execution: Execution, spec: ToolSpec | None, ending: Ending) -> ExecutionResult:
-        """The end of an execution that ran, or was refused."""
+        """Finish an execution that ran or was refused."""
         error = ending.error
         result = ExecutionResult(
             execution_id=execution.id,
@@ -50,11 +50,11 @@ class Finisher:
             execution.result = result.without_exception()
         self._inflight.remember(execution)
         self._tell(execution, result)
-        execution.scope = execution.listener = execution.returned = None  # it is kept, and these are large
+        execution.scope = execution.listener = execution.returned = None  # the execution is kept, and these are large
         return result
 
     def replay(self, execution: Execution, spec: ToolSpec, outcome: Outcome) -> ExecutionResult:
-        """The end of an execution whose answer had been stored: the same body as the first time."""
+        """Finish an execution with a stored answer: the same body as the first time."""
         error = None if outcome.error is None else AgentError.of(outcome.error)
         result = ExecutionResult(
             execution_id=outcome.execution_id,
@@ -72,7 +72,7 @@ class Finisher:
         self, execution: Execution, spec: ToolSpec | None, result: ExecutionResult, ending: Ending | None
     ) -> None:
         context = execution.caller.context
-        # By position: so many names would take 0.3 µs more, a twentieth of a call.
+        # Positional arguments: keywords would take 0.3 µs more, a twentieth of a call.
         record = ExecutionRecord(
             result.execution_id,
             execution.request_id,
@@ -90,7 +90,7 @@ class Finisher:
             result.replayed,
         )
         if execution.caller.in_run:
-            # Apart, since most calls come from no run, and so many fields take three times as long.
+            # Separate, since most calls belong to no run, and the additional fields take three times as long.
             record = msgspec.structs.replace(record, **{name: getattr(context, name) for name in RUN_FIELDS})
         self._sinks.record(record)
 
@@ -100,12 +100,12 @@ class Finisher:
 
 
 def _next_actions(error: AgentError, spec: ToolSpec, *, confirmable: bool = False) -> tuple[NextAction, ...]:
-    """What a caller can do after an error: the same call, once it is confirmed or when the time has come.
+    """Suggested actions after an error: the same call, once it is confirmed or after a delay.
 
     Args:
         error: The error.
-        spec: The tool's.
-        confirmable: The engine refused the call for want of a confirmation. An error of the tool with that code gets no such advice.
+        spec: The spec of the tool.
+        confirmable: The engine refused the call because it lacks a confirmation. A tool's own error with that code is no such case.
     """
     if confirmable:
         return (NextAction(tool=spec.name, reason=f"call again once confirm:{spec.name} is granted"),)

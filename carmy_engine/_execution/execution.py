@@ -90,26 +90,26 @@ class Execution(msgspec.Struct, eq=False):
 
     Attributes:
         id: The execution id.
-        tool: The name that was asked for.
+        tool: The requested name.
         request_id: The caller's idempotency identity.
         caller: The caller and its options.
         listener: Receiver of its events; None for none.
         now: The engine's clock, trio's time; callable in any thread.
         returned: Called with the return value of the tool, for callers in process.
-        may_join: It waits for a running attempt with its request_id, instead of being refused.
-        joined: The id of the execution whose end it waits for, None when it does not.
+        may_join: Wait for a running attempt with the same request_id, instead of a refusal.
+        joined: Id of the execution whose end it waits for; None if it waits for none.
         started_at: Unix seconds of its arrival.
         timeout: Its limit, in seconds.
-        began: When the clock of the deadline started (the reservation); None before.
-        deadline: When it times out; infinite before the reservation.
+        began: Start of the clock of the deadline; None before the reservation.
+        deadline: Time of the timeout; infinite before the reservation.
         waited: Seconds spent waiting for a turn, a thread, or the end of another attempt.
-        scope: What a cancel cancels; None before the reservation.
+        scope: Cancel scope of the execution; None before the reservation.
         armed: The deadline is registered: the execution may have waited.
         phase: See `Phase`.
-        gone: The caller's own scope was cancelled, so that it takes no answer.
-        thread: The worker thread that runs it, if one does.
-        ended: The tool is over; late reports are dropped.
-        result: Its result, kept for looking it up.
+        gone: The caller's own scope was cancelled, so the caller takes no answer.
+        thread: Its worker thread, if any.
+        ended: The tool has ended; late reports are dropped.
+        result: Its result, kept for lookups.
         output_bytes: The size of its output.
         granted: A permission that a person has granted to this execution alone.
     """

@@ -1,8 +1,7 @@
-"""Bounded shields: the only places where cancellation is held off, and never for long.
+"""Bounded shields for clean-up. No other module delays cancellation.
 
-A cancelled scope stays cancelled: trio raises at every later ``await``, so a ``finally`` block that awaits is cut off at its
-first one. `run_with_grace` gives a tool one bounded grace for its clean-up, whatever cancelled it. `grace` is the same for code
-that does not run in a tool's own task.
+In a cancelled scope trio raises at every later ``await``, so a ``finally`` block is cancelled at its first one. `run_with_grace`
+gives a tool one bounded grace for its clean-up. `grace` does the same for code outside the task of a tool.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from .trio_internals import (
 )
 
 GRACE_SECONDS = 1.0
-"""For cleaning up after a cancel: enough to close a file or roll back a transaction, short enough not to hold a caller."""
+"""Time for clean-up after a cancel: enough to close a file or roll back a transaction, without a long delay for the caller."""
 
 MOST_SWALLOWED = 100
-"""Cancels that one tool may swallow. Clean-up meets a handful; more than that is a loop that catches everything."""
+"""Limit for cancels that one tool may swallow. Clean-up swallows a few; a loop that catches every exception exceeds the limit."""
 
 T = TypeVar("T")
 
 
 class UncooperativeTool(BaseException):
-    """Raised in a tool that goes on swallowing its cancel: it is no ``Cancelled``, which such a tool catches."""
+    """Exception for a tool that keeps swallowing its cancel. It is no ``Cancelled``, since such a tool catches that."""
 
 
 def grace(seconds: float = GRACE_SECONDS) -> trio.CancelScope:
-    """A shield with a limit, for clean-up that has to await.
+    """Return a shield with a time limit, for clean-up that awaits.
 
     ::
 
@@ -61,28 +60,27 @@ def _run_in_scope(
 ) -> Generator[Any, Any, T]:
     """Run a tool in this task; once it is cancelled, shield its clean-up for `GRACE_SECONDS`.
 
-    The first ``Cancelled`` reaches the tool. With it, a scope around the tool becomes a shield with the grace as its deadline, so
-    that clean-up may await; at the end of the grace that scope is cancelled, for good. A ``Cancelled`` that leaves the tool is then
-    no longer caught by `scope`: the caller of this function catches it.
+    After the first ``Cancelled``, a scope around the tool becomes a shield, so that clean-up may await. Its deadline is the end of
+    the grace, when it is cancelled for good. From then on `scope` no longer catches a ``Cancelled`` from the tool: the caller of
+    this function catches it.
 
-    The cancel stays in force while the tool is inside a nursery of its own, or inside a scope of its own that is cancelled as
-    well: those swallow a ``Cancelled`` if they cannot see that a cancel comes from further out, and the tool would go on as if
-    nothing had happened. Clean-up in there uses `grace`. Clean-up around it is shielded from its first ``await`` that can be, its
-    second one at the latest.
+    The cancel stays in force inside a nursery of the tool, and inside a cancelled scope of the tool. These swallow a ``Cancelled``
+    if they detect no cancel further out, and the tool would continue as usual. Clean-up inside them uses `grace`. Clean-up around
+    them is shielded from its first or second ``await`` on.
 
-    A tool that swallows its cancel over and over gets `UncooperativeTool` instead, at every ``await``. A tool that catches even
-    that runs on, step by step, and its caller waits.
+    A tool that repeatedly swallows its cancel gets `UncooperativeTool` at every ``await``. A tool that also catches this exception
+    continues, and its caller waits.
 
     Args:
         coro: The tool.
-        scope: The scope that is cancelled when the tool has to stop. The caller has entered it, and since then at most `shelter`.
-        on_cancel: Called once, when the cancellation is noticed, before the tool's clean-up runs.
+        scope: The scope of the execution, whose cancel stops the tool. The caller has entered it, and since then at most `shelter`.
+        on_cancel: Called once when the cancel is detected, before the tool's clean-up runs.
         shelter: The scope that becomes the shield; `scope` where None.
 
     Raises:
-        GeneratorExit: The coroutine that awaits this is being closed, and so has been `coro`.
+        GeneratorExit: The coroutine that awaits this is being closed, and `coro` has been closed.
         Fault: The tool raised ``GeneratorExit``.
-        BaseException: Anything else that the tool raises.
+        BaseException: Any other exception of the tool.
     """
     task = trio.lowlevel.current_task()
     nurseries = len(child_nurseries(task))
@@ -99,15 +97,15 @@ def _run_in_scope(
                 is_closing = True
                 close(coro)
                 raise
-            except BaseException as refusal:  # noqa: BLE001 - trio's, for something that it cannot wait for
+            except BaseException as refusal:  # noqa: BLE001 - trio refuses to wait for the value
                 trap = coro.throw(refusal)
                 continue
             if tracker is None:
                 if not is_cancelled(scope, shelter):
                     already_open = len(child_nurseries(task)) if shelter is not None else 0
                     trap = coro.send(message)
-                    # On plain trio, a cancelled scope of the tool's own hides the cancel until the tool leaves it. A tool that
-                    # never does counts as cancelled.
+                    # On plain trio, a cancelled scope inside the tool hides the cancel until the tool leaves that scope. A tool
+                    # that never leaves it counts as cancelled.
                     hidden = hidden + 1 if _cancel_in(message) else 0
                     if shelter is not None and (hidden > MOST_SWALLOWED or is_cancelled(scope, shelter)):
                         on_cancel()
@@ -142,7 +140,7 @@ def _run_in_scope(
 def _run_in_second_scope(
     coro: Coroutine[Any, Any, T], scope: trio.CancelScope, on_cancel: Callable[[], None]
 ) -> Generator[Any, Any, T]:
-    """The same on plain trio, whose public interface makes no shield of a cancelled scope: a second one inside becomes it."""
+    """Variant for plain trio, which cannot turn a cancelled scope into a shield: a second, inner scope becomes the shield."""
     error: BaseException | None = None
     result: Any = None
     with trio.CancelScope() as shelter:  # noqa: ASYNC100 - the tool awaits in it
@@ -171,10 +169,10 @@ run_with_grace: _RunWithGrace = _run_in_scope if IS_KNOWN else _run_in_second_sc
 
 
 class CancelTracker:
-    """The steps of a tool from the first sign of its cancel on: when to shield it, and when to eject it.
+    """State of a cancelled tool: decides at each step whether to shield or eject it.
 
     Attributes:
-        cancelled: The ``Cancelled`` that was delivered last.
+        cancelled: The most recently delivered ``Cancelled``.
     """
 
     def __init__(
@@ -190,7 +188,7 @@ class CancelTracker:
         self._shelter = shelter
         """The scope that becomes the shield."""
         self._nurseries = nurseries
-        """Those of the task that are not the tool's."""
+        """Number of open nurseries of the task outside the tool."""
         self._open = already_open
         self._is_delivered = cancelled is not None
         self._is_sheltered = False
@@ -198,7 +196,7 @@ class CancelTracker:
         self._was_in_grace = False
 
     def before(self, message: Any) -> Any:
-        """What to resume the tool with, which trio wants to resume with `message`."""
+        """Return the message that resumes the tool, in place of trio's `message`."""
         delivered = _cancel_in(message)
         if delivered is None or (self._is_sheltered and not is_cancelled(self._shelter, self._shelter)):
             self._open = len(self._task.child_nurseries)
@@ -207,16 +205,16 @@ class CancelTracker:
         self._swallowed += 1
         if self._swallowed > MOST_SWALLOWED:
             message = type(message)(UncooperativeTool("the tool goes on although it was cancelled"))
-        # What the tool awaits after a delivered Cancelled is clean-up. The cancel alone does not count, since it may have come
-        # after the tool was woken for another reason.
+        # Clean-up begins when a Cancelled is delivered, not when the scope is cancelled: the tool may have been woken earlier
+        # for another reason.
         self._is_delivered = True
         self._open = len(self._task.child_nurseries)
         self._shelter_if_possible()
         return message
 
     def after(self, coro: Any) -> None:
-        """The tool has run, and awaits the next thing."""
-        # One that waits for its nursery is not woken by a Cancelled, but raises one when it leaves it.
+        """Update the state after the tool has run to its next ``await``."""
+        # A tool that waits for its nursery is not woken by a Cancelled; it raises one when it leaves the nursery.
         self._is_delivered = self._is_delivered or len(self._task.child_nurseries) < self._open
         if not self._is_sheltered and not _is_raising_cancel(coro):
             self._shelter_if_possible()
@@ -234,19 +232,19 @@ class CancelTracker:
             make_shield(self._shelter, GRACE_SECONDS)
 
     def ends(self) -> None:
-        """The tool has ended."""
+        """Restore the context of the task after the tool has ended."""
         if self._is_sheltered:
-            in_grace.set(self._was_in_grace)  # no token: the task may go on with another copy of its context
+            in_grace.set(self._was_in_grace)  # no token: the task may continue with another copy of its context
 
 
 def _cancel_in(message: Any) -> trio.Cancelled | None:
-    """The ``Cancelled`` that trio delivers by a message to a coroutine."""
+    """Return the ``Cancelled`` in a message of trio to a coroutine; None if there is none."""
     delivered = getattr(message, "error", None)
     return delivered if isinstance(delivered, trio.Cancelled) else None
 
 
 def _is_ejection(error: BaseException) -> bool:
-    """True for `UncooperativeTool` and for groups of nothing but it and what was cancelled along with it."""
+    """True for `UncooperativeTool`, and for groups of only `UncooperativeTool` and ``Cancelled``."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_is_ejection, group.exceptions))
@@ -254,9 +252,9 @@ def _is_ejection(error: BaseException) -> bool:
 
 
 def _is_raising_cancel(coro: Any) -> bool:
-    """True if it is suspended in ``checkpoint_if_cancelled``, which has seen the cancel and relies on its being raised.
+    """True if the coroutine is suspended in ``checkpoint_if_cancelled``, which has found the cancel and requires its delivery.
 
-    Also true if that cannot be seen, because an async generator is in between.
+    Also true if an async generator hides the suspended frame.
     """
     while coro is not None:
         if getattr(coro, "cr_code", None) is trio.lowlevel.checkpoint_if_cancelled.__code__:

@@ -34,7 +34,7 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     Attributes:
         execution_id: Its id.
-        tool: The name that was asked for.
+        tool: The requested name.
         state: See `ListedState`.
         started_at: Unix seconds.
         request_id: Its idempotency identity.

@@ -87,7 +87,7 @@ async def run_side_by_side(
     run_one: Callable[[ModelCall, int], Awaitable[ExecutionResult]],
     takes_turns: Callable[[str], bool],
 ) -> list[ModelResult]:
-    """Run calls together and give one result for each, in their order.
+    """Run calls concurrently and return one result for each, in their order.
 
     Calls to a tool that is not parallel-safe run one after the other, in the order of the model. The tool's queue alone would
     not keep this order.
@@ -128,7 +128,7 @@ async def run_side_by_side(
 async def run_calls(
     executor: Executor, calls: Iterable[ModelCall], *, run: RunContext | None = None
 ) -> list[ModelResult]:
-    """Run the calls of a model's turn together, in any executor; each gets exactly one result, in their order.
+    """Run the calls of one model turn concurrently in any executor; return one result for each, in their order.
 
     ::
 

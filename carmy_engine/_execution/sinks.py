@@ -1,4 +1,4 @@
-"""Where audit records go."""
+"""Sinks of audit records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemorySink:
     """Keeps the newest records in memory.
 
     Args:
-        limit: How many.
+        limit: Number of records.
     """
 
     def __init__(self, limit: int = MEMORY_RECORDS) -> None:
@@ -57,7 +57,7 @@ class Sinks:
                     self._fail(sink, record, _unawaited(answer))
 
     def _fail(self, sink: Sink, record: ExecutionRecord, error: BaseException | None) -> None:
-        """Count and log what went wrong. A committed effect must still be answered.
+        """Count and log a failure of a sink. The caller of a committed effect still gets its answer.
 
         Raises:
             KeyboardInterrupt: It is a Ctrl-C.
@@ -71,7 +71,7 @@ class Sinks:
 
 
 def _unawaited(answer: object) -> TypeError | None:
-    """The error of a sink that has to be awaited, and so has taken nothing; None for any other answer."""
+    """Error of a sink that returned an awaitable and so took no record; None for any other answer."""
     if not inspect.isawaitable(answer):
         return None
     name = type(answer).__name__  # pyright: ignore[reportUnknownArgumentType]  # a class of which nothing is known

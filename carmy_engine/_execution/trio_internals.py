@@ -1,11 +1,11 @@
-"""The only module that uses private parts of trio. With a version of trio that it was not tested with, it uses none.
+"""Private parts of trio: only this module uses them, and only with tested versions of trio.
 
 Three things need them:
 
-- `LazyDeadlineScope`: trio's public scope costs four times as much, on every call.
-- The grace of a cancelled tool: trio has no public way to let code in a cancelled scope await again. On plain trio the tool runs in
-  a second scope, which becomes the shield (`_execution.grace`).
-- `install_nursery_guards`, against two faults of trio's nurseries with which one tool ends the process. On plain trio the faults
+- `LazyDeadlineScope`: trio's public scope costs four times as much on every call.
+- The grace of a cancelled tool: trio has no public way to await again in a cancelled scope. On plain trio the tool runs in a second
+  scope, which becomes the shield (`_execution.grace`).
+- `install_nursery_guards`: guards for two faults of trio's nurseries that let one tool end the process. On plain trio the faults
   remain.
 """
 
@@ -28,7 +28,7 @@ from .._model.error_boundary import Fault, call_foreign
 from .._model.errors import AgentError
 
 PLAIN_TRIO = "CARMY_PLAIN_TRIO"
-"""Environment variable: unless it is empty, this module uses trio's public interface alone."""
+"""Environment variable: if it is not empty, this module uses only trio's public interface."""
 
 KNOWN_MINORS = range(30, 36)
 """Minor versions of trio 0.x. ``pyproject.toml`` allows no later ones."""
@@ -52,7 +52,7 @@ def _slots(cls: Any) -> set[str]:
 
 
 def _find_internals() -> ModuleType | None:
-    """Trio's main module; None if it is not known, or has other parts than those that are used here."""
+    """Return trio's main module; None for an untested version or unexpected internals."""
     version = re.match(r"0\.(\d+)\.", trio.__version__)
     if os.environ.get(PLAIN_TRIO) or version is None or int(version[1]) not in KNOWN_MINORS:
         return None
@@ -106,7 +106,7 @@ class LazyDeadlineScope:
         if not is_known:
             self.scope = trio.CancelScope(deadline=deadline)
             return
-        # What the constructor does, without its checks: half of its time.
+        # The constructor's assignments without its checks, which take half of its time.
         self.scope = scope = _new_scope(trio.CancelScope)
         scope._cancel_status = None
         scope._has_been_entered = False
@@ -142,7 +142,7 @@ class LazyDeadlineScope:
         if error is None and self._is_known and scope._registered_deadline == math.inf:
             status = scope._cancel_status
             task = trio.lowlevel.current_task()
-            # Otherwise scopes are not left in the reverse order of their entering, and trio raises its error for that.
+            # Otherwise the scopes are nested incorrectly, and trio raises its error.
             if (
                 status is not None
                 and task._cancel_status is status
@@ -205,7 +205,7 @@ def is_cancelled_inside(scope: trio.CancelScope) -> bool:
 
 
 def make_shield(scope: trio.CancelScope, seconds: float) -> None:
-    """Shield the code in a scope, which may be cancelled itself, for so many seconds."""
+    """Turn a scope, which may be cancelled, into a shield that lasts `seconds`."""
     if IS_KNOWN:
         scope._cancel_called = False
     scope.deadline = trio.current_time() + seconds
@@ -216,13 +216,13 @@ child_nurseries: Callable[[trio.lowlevel.Task], Sequence[trio.Nursery]]
 child_nurseries = operator.attrgetter(
     "_child_nurseries" if IS_KNOWN else "child_nurseries"
 )  # the public one makes a list
-"""The nurseries that a task has open."""
+"""Return the open nurseries of a task."""
 
 
 def abandon_nurseries(task: trio.lowlevel.Task, keep: int) -> None:
-    """Give up the nurseries that a task has left open, except the first `keep` ones; what runs in them is cancelled.
+    """Close the nurseries that a task has left open, except the first `keep` ones, and cancel the tasks in them.
 
-    trio does the same when the task ends, and replaces what the task returns or raises by an error. On plain trio it still does.
+    trio does the same when the task ends, and replaces the outcome of the task by an error. On plain trio it still does.
     """
     for nursery in task.child_nurseries[keep:]:
         nursery.cancel_scope.cancel()
@@ -245,7 +245,7 @@ if IS_KNOWN:
 
 
 def install_nursery_guards() -> None:
-    """Replace two methods of `trio.Nursery`, once. They behave as before where they do not end the process."""
+    """Replace two methods of `trio.Nursery`, once. They differ only in the cases that would end the process."""
     if IS_KNOWN:
         trio.Nursery._child_finished = _guarded_child_finished  # type: ignore[method-assign]  # the guard
         trio.Nursery._nested_child_finished = _guarded_nested_child_finished  # type: ignore[method-assign]  # the guard

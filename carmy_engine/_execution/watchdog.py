@@ -1,7 +1,7 @@
-"""Reports a task that holds the event loop: nothing else runs meanwhile, deadlines and health checks included.
+"""Watchdog for tasks that block the event loop, and with it all deadlines and health checks.
 
-A thread asks the loop for a sign of life. If none comes, it looks at what the loop's thread is doing. That costs the calls
-themselves nothing.
+A thread schedules a callback on the loop. If the callback does not run in time, the thread logs the stack of the loop's thread.
+Calls have no extra cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .invoke import Invoker
 log = logging.getLogger("carmy.engine")
 
 STALL_SECONDS = 1.0
-"""Without a sign of life before it is called a stall."""
+"""Time without a response of the event loop that counts as a stall."""
 
 _POLL_SECONDS = 0.25
 
@@ -32,8 +32,8 @@ class Watchdog:
         stall_seconds: See `STALL_SECONDS`.
 
     Attributes:
-        stalls: How many stalls were seen.
-        last_stalled: The tool that held the loop in the last one; None when it was not a tool's own task.
+        stalls: Number of detected stalls.
+        last_stalled: Tool that blocked the loop in the last stall; None if no tool was on the stack.
     """
 
     def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
@@ -45,7 +45,7 @@ class Watchdog:
 
     def __enter__(self) -> Watchdog:
         token = trio.lowlevel.current_trio_token()
-        # A daemon: a loop that never ends a step must not keep the process alive through its watchdog.
+        # A daemon thread, so that the watchdog of a blocked loop does not keep the process alive.
         self._thread = threading.Thread(
             target=self._watch, args=(token, threading.get_ident()), name="carmy-watchdog", daemon=True
         )
@@ -87,7 +87,7 @@ class Watchdog:
 
 
 def tool_on(frame: FrameType | None) -> str | None:
-    """The tool whose invocation is on this stack."""
+    """Name of the tool whose invocation is on this stack; None if there is none."""
     while frame is not None:
         if frame.f_code is Invoker.invoke.__code__:
             tool: str = frame.f_locals["execution"].tool
