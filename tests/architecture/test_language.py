@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("carmy_engine", "transports")
+
 BANNED = re.compile(
     r"\b(nobody|somebody|whoever|whom|who|tells?|told|says|said|hears?|heard|knows|minds|of our own|looks? after|looked after)\b",
     re.IGNORECASE,
