@@ -281,7 +281,7 @@ class Engine(BoundEngine):
         await self._pipeline.inflight.wait_idle()
 
     def stop(self) -> None:
-        """Begin to shut down: new calls get ``SHUTTING_DOWN``. Running ones go on."""
+        """Begin to shut down: new calls get ``SHUTTING_DOWN``, and running ones continue."""
         self._pipeline.inflight.closing = True
         self.stopping.set()
 
@@ -291,7 +291,7 @@ class Engine(BoundEngine):
         If cancelled, executions that still run are cancelled all the same, and waited for as briefly.
 
         Args:
-            drain_timeout: Seconds that running executions may go on; None for the setting.
+            drain_timeout: Seconds that running executions may continue; None for the setting.
         """
         self.stop()
         limit = self.settings.drain_timeout_secs if drain_timeout is None else drain_timeout

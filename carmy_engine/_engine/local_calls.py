@@ -65,7 +65,7 @@ class LocalCalls:
 
         Args:
             tool: A function declared as a tool, or the method of an object, that this engine has.
-            *args: Arguments in the order of the function, without what the engine injects.
+            *args: Arguments in the order of the function, without injected parameters.
             **kwargs: Arguments by name.
 
         Raises:
@@ -85,7 +85,7 @@ class LocalCalls:
             return result.unwrap()
         return returned[0] if found.tool.promised is None else found.tool.promised(returned[0])
 
-    def provider(self, format: Format) -> Provider:  # noqa: A002 - what it is called everywhere
+    def provider(self, format: Format) -> Provider:  # noqa: A002 - the usual name
         """The tools that this caller may use, in one provider's format: the same as the catalog lists, in its order.
 
         Raises:

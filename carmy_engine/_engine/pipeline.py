@@ -206,7 +206,7 @@ class Pipeline:
             raise  # this coroutine is being closed; nothing may be awaited or returned
         except BaseException as error:
             if isinstance(error, RuntimeError) and isinstance(error.__context__, GeneratorExit):
-                raise  # likewise, with a scope of another task in between
+                raise  # the same, through a scope that another task has entered
             ending = self._escaped(error, found, execution)
             if execution.gone and (is_cancel(error) or is_ctrl_c(error)):
                 ending = await self._settle(found, identity if reserved else None, execution, ending)

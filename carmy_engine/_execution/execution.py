@@ -20,7 +20,7 @@ from .trio_internals import is_cancelled, start_deadline
 
 
 class Phase(enum.Enum):
-    """How far an execution has come."""
+    """Phase of an execution."""
 
     WAITING = "waiting"
     """Nothing of the tool has run."""
@@ -221,7 +221,7 @@ class Execution(msgspec.Struct, eq=False):
             self._waits_since = None
 
     def cancel(self, cause: Cause) -> bool:
-        """Record the cause, then cancel. False when the tool is over, it was cancelled already, or holds nothing yet."""
+        """Record the cause, then cancel. False if the tool has ended, is already cancelled, or has no scope yet."""
         if self.scope is None or self.ended or self.cancellation.cause is not None:
             return False
         self.cancellation._set(cause)  # noqa: SLF001 - the engine's side of the handle

@@ -89,11 +89,11 @@ class Invoker:
     async def _checked(self, tool: CompiledTool, value: Any, long: TakesLong, execution: Execution) -> Ending | None:
         """The ending of a tool whose output takes long to check.
 
-        The deadline or a cancel ends the check; the outcome is that of a tool that was cut off while it ran. An output counts
+        The deadline or a cancel ends the check; the outcome is that of a tool that was cancelled while it ran. An output counts
         even if the tool returned it after a cancel or late, so the check has `GRACE_SECONDS` in any case.
 
         Returns:
-            The ending; None if the grace is over.
+            The ending; None at the end of the grace.
 
         Raises:
             trio.Cancelled: See `invoke`.

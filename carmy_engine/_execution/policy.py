@@ -59,8 +59,8 @@ class Policies:
         """Check a call against all policies. False if one of them hides the tool.
 
         Raises:
-            AgentError: One refuses.
-            Fault: One failed, or answered what it may not.
+            AgentError: A policy refuses.
+            Fault: A policy failed or returned an invalid value.
         """
         for hooks in self._hooks:
             if hooks.is_listed is not None and not await _is_listed(hooks, context, spec):
@@ -79,8 +79,8 @@ class Policies:
             arguments: A JSON object.
 
         Raises:
-            AgentError: One refuses.
-            Fault: One failed, or answered what it may not.
+            AgentError: A policy refuses.
+            Fault: A policy failed or returned an invalid value.
         """
         given = freeze({**_defaults(spec), **msgspec.json.decode(arguments)})
         for hooks in self._hooks:
@@ -93,7 +93,7 @@ class Policies:
         """True if the tool is listed for a caller: no policy hides it or refuses it for all arguments.
 
         Raises:
-            Fault: One failed, or answered what it may not.
+            Fault: A policy failed or returned an invalid value.
         """
         for hooks in self._hooks:
             if hooks.is_listed is not None and not await _is_listed(hooks, context, spec):

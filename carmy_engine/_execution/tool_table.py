@@ -25,7 +25,7 @@ class Registered:
         tool: The compiled tool.
         spec: Its properties.
         turn: Its exclusive slot, None when it is parallel-safe.
-        timeout: The smaller of its own limit and the engine's, in seconds.
+        timeout: The smaller limit of the tool and the engine, in seconds.
         confirmation: The permission that a person grants; None when there is nothing to confirm.
     """
 
