@@ -17,7 +17,7 @@ from .._model.suggestions import shortened
 from .._model.type_guards import is_mapping, is_sequence
 from .messages import Location, invalid_arguments, path_of, subject_of
 from .plain_values import has_only_names, jsonable, plain_name
-from .serializer import has_offset
+from .serializer import is_odd_offset, may_hide_odd_offset
 
 
 def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
@@ -49,7 +49,7 @@ def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
     else:
         # msgspec writes null for NaN and infinity, so the values have to be searched.
         infinite = first_infinite(arguments) if may_hide_infinite(arguments, data) else None
-        odd = first_odd_offset(arguments) if has_offset(data) else None
+        odd = first_odd_offset(arguments) if may_hide_odd_offset(arguments, data) else None
         ambiguous = None if has_only_names(arguments) else first_ambiguous(arguments)
         if infinite is not None:
             error = _invalid(infinite, "must be a finite number")
@@ -107,12 +107,10 @@ def first_without_form(value: Any) -> tuple[str, str] | None:
 
 
 def first_odd_offset(value: Any) -> str | None:
-    """The path of the first time whose offset from UTC has seconds, which ISO 8601 cannot say; None when there is none."""
+    """The path of the first time whose offset from UTC is no whole number of minutes; None when there is none."""
     for location, item in _walk(value):
-        if isinstance(item, dt.datetime | dt.time):
-            offset = item.utcoffset()
-            if offset is not None and (offset.seconds % 60 or offset.microseconds):
-                return path_of(location)
+        if isinstance(item, dt.datetime | dt.time) and is_odd_offset(item):
+            return path_of(location)
     return None
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+import msgspec
+import pydantic
 from pydantic_core import SchemaSerializer
 
+from .._model.codec import MAX_JSON_DEPTH
 from .._model.errors import AgentError
+from .._model.type_guards import is_dict, is_list, is_tuple
 
 # pydantic warns of a value that does not fit its type. Asked for an error instead (``warnings="error"``), it
 # takes longer to understand that word than to write a short output: half of what rendering cost. So it may warn, and the
@@ -41,7 +46,7 @@ class Doubts:
     Attributes:
         null: Null does not fit everywhere, and pydantic writes None for any type.
         infinite: It may hold a number that JSON lacks.
-        offset: It may hold a time with an offset of seconds, which ISO 8601 has no form for.
+        offset: It may hold a time with a part of a minute in its offset, which ISO 8601 has no form for.
         names: It may hold dicts whose keys are not one name each.
         proof: A cheap test of the value; None when there is nothing to test.
     """
@@ -87,7 +92,7 @@ def make_serializer(
         elif (
             value is None
             or (null and data.rfind(b"null") >= 0)
-            or (is_text and is_doubtful(data, doubts))
+            or (is_text and is_doubtful(value, data, doubts))
             or (proof is not None and not proof(value))
         ):
             data = verify(value, data)
@@ -98,12 +103,14 @@ def make_serializer(
     return write
 
 
-_OFFSET = re.compile(rb'[+-][0-9]{2}:[0-9]{2}"')
+_ZONE = re.compile(rb'(?:[+-][0-9]{2}:[0-9]{2}|[0-9]Z)"')
+_MINUTE = dt.timedelta(minutes=1)
+_SCALARS = (str, int, float, type(None))
 
 
-def is_doubtful(data: bytes, doubts: Doubts) -> bool:
+def is_doubtful(value: Any, data: bytes, doubts: Doubts) -> bool:
     """True when JSON may hold a number or a time that was not written exactly."""
-    return (doubts.infinite and has_infinite(data)) or (doubts.offset and has_offset(data))
+    return (doubts.infinite and has_infinite(data)) or (doubts.offset and may_hide_odd_offset(value, data))
 
 
 def has_infinite(data: bytes) -> bool:
@@ -112,10 +119,52 @@ def has_infinite(data: bytes) -> bool:
     return (b"N" in data and b"NaN" in data) or (b"I" in data and b"Infinity" in data)
 
 
-def has_offset(data: bytes) -> bool:
-    """True when a time with an offset from UTC may be in it."""
-    # Signs are found ten times as fast as the pattern.
-    return (b"+" in data or b"-" in data) and _OFFSET.search(data) is not None
+def is_odd_offset(time: dt.datetime | dt.time) -> bool:
+    """True for a time whose offset has seconds or parts of a second."""
+    zone = time.tzinfo
+    if zone is None or zone is dt.UTC:
+        return False
+    offset = time.utcoffset()
+    return offset is not None and bool(offset % _MINUTE)
+
+
+def may_hide_odd_offset(value: Any, data: bytes) -> bool:
+    """False when no time in `value` lost part of its offset in the JSON `data`."""
+    # Single bytes are found ten times as fast as the pattern.
+    if not (b"Z" in data or b"+" in data or b"-" in data) or _ZONE.search(data) is None:
+        return False
+    level: Iterable[Any] = (value,)
+    for _ in range(MAX_JSON_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, _SCALARS):
+                continue
+            if isinstance(item, dt.datetime | dt.time):
+                if is_odd_offset(item):
+                    return True
+            elif is_dict(item):
+                below += item.values()
+            elif is_list(item) or is_tuple(item):
+                below += item
+            elif isinstance(item, pydantic.BaseModel):
+                below += item.__dict__.values()
+                below += (item.__pydantic_extra__ or {}).values()
+            elif names := _field_names(item):
+                below += [getattr(item, name, None) for name in names]
+            elif hasattr(item, "__iter__") or hasattr(item, "keys"):
+                return True  # another container
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def _field_names(item: object) -> Iterable[str]:
+    """Names of the fields of a Struct or a dataclass, empty for any other object."""
+    if isinstance(item, msgspec.Struct):
+        return item.__struct_fields__
+    names: Iterable[str] = getattr(type(item), "__dataclass_fields__", ())
+    return names
 
 
 def too_large(size: int, limit: int) -> AgentError:

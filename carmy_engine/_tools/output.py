@@ -41,7 +41,7 @@ from .._schema.output_rules import (
     written_types,
 )
 from .._schema.plain_values import has_only_names, jsonable
-from .._schema.serializer import Doubts, has_infinite, has_offset, make_serializer, too_large
+from .._schema.serializer import Doubts, has_infinite, make_serializer, may_hide_odd_offset, too_large
 from .._schema.work import TooCostly, Work
 from .signature import SignaturePlan
 
@@ -221,7 +221,7 @@ class _Renderer:
 
     def _problems_of_value(self, value: Any, data: bytes) -> list[Problem]:
         """What the JSON of a value does not show."""
-        if self._doubts.offset and has_offset(data):
+        if self._doubts.offset and may_hide_odd_offset(value, data):
             odd = first_odd_offset(value)
             if odd is not None:
                 return [_problem(odd, ODD_OFFSET)]
@@ -349,9 +349,9 @@ def _as_it_is(value: Any) -> bytes | None:
         if not has_only_names(value):
             return None
         data = msgspec.json.encode(value, enc_hook=jsonable)
+        return None if may_hide_odd_offset(value, data) else data
     except Exception:  # noqa: BLE001 - properties of the tool's author run in there
         return None
-    return None if has_offset(data) else data
 
 
 def _problem(path: str, said: str) -> Problem:

@@ -12,6 +12,7 @@ import json
 import pathlib
 import sys
 import typing
+import zoneinfo
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -464,6 +465,55 @@ def test_none_is_no_key() -> None:
 
 
 ODD = dt.timezone(dt.timedelta(minutes=19, seconds=32))
+ODD_OFFSETS = [
+    dt.timedelta(microseconds=5), dt.timedelta(microseconds=-5), dt.timedelta(seconds=5), dt.timedelta(seconds=-5),
+    dt.timedelta(minutes=1, microseconds=3), dt.timedelta(minutes=-1, microseconds=3), dt.timedelta(minutes=19, seconds=32),
+]  # fmt: skip
+
+
+class Dated(BaseModel):
+    at: dt.datetime
+
+
+@dataclasses.dataclass
+class Timed:
+    at: dt.time
+
+
+class Stamped(msgspec.Struct):
+    at: dt.datetime
+
+
+@pytest.mark.parametrize("offset", ODD_OFFSETS, ids=str)
+def test_every_part_of_a_minute_in_an_offset_is_refused(offset: dt.timedelta) -> None:
+    """Seconds and microseconds of an offset are refused at any place of any output and argument, also where they would become Z."""
+    time = dt.datetime(2024, 1, 1, tzinfo=dt.timezone(offset))
+    for annotation, value in [
+        (dt.datetime, time),
+        (dt.time, time.timetz()),
+        (dt.datetime | None, time),
+        (list[dt.datetime], [time]),
+        (tuple[dt.datetime, ...], (time,)),
+        (set[dt.datetime], {time}),
+        (dict[str, dt.datetime], {"a": time}),
+        (Dated, Dated(at=time)),
+        (list[Timed], [Timed(time.timetz())]),
+        (Stamped, Stamped(time)),
+        (Any, time),
+        (Any, {"a": [time.timetz()]}),
+    ]:
+        assert "whole minutes" in refused(giving_tool(annotation), value), (annotation, value)
+        with pytest.raises(AgentError, match="whole minutes"):
+            encode_arguments({"x": value})
+
+
+def test_utc_is_written() -> None:
+    """Times in UTC are written with Z, however UTC is spelled."""
+    for zone in (dt.UTC, dt.timezone(dt.timedelta()), zoneinfo.ZoneInfo("UTC")):
+        time = dt.datetime(2024, 1, 1, tzinfo=zone)
+        assert giving_tool(list[dt.datetime]).render([time]) == b'["2024-01-01T00:00:00Z"]'
+        assert giving_tool(Any).render({"a": time}) == b'{"a":"2024-01-01T00:00:00Z"}'
+        assert encode_arguments({"x": time}) == b'{"x":"2024-01-01T00:00:00Z"}'
 
 
 @pytest.mark.parametrize(
