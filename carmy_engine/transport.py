@@ -7,7 +7,7 @@ The project's own transports import the core through this module only. ``docs/de
 - Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
 - Servers: `Transport`, the object of the entry point; `as_agent_error`, `raise_own` and `contain` for the boundaries around one call,
   one connection and one task; `LazyDeadlineScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
-  kinds of address; `hard_limit`, `stop_limit`, `end_at_once`, `descendants` and `kill_descendants` for the end of a process;
+  kinds of address; `hard_limit`, `stop_limit`, `end_flushed`, `flush_at_forced_exit`, `descendants` and `kill_descendants` for the end of a process;
   `RateLimitedLogger` for lines that a peer can cause.
 - Clients: `parse_server_url`, `split_unix_url` and `check_token`, `reason_of` for a connection that failed, `encode_remote_arguments` and
   `encode_arguments`. For the tools of another protocol, the errors
@@ -17,7 +17,7 @@ The project's own transports import the core through this module only. ``docs/de
 
 from __future__ import annotations
 
-from ._app.serve import descendants, end_at_once, hard_limit, kill_descendants, stop_limit
+from ._app.serve import descendants, end_flushed, flush_at_forced_exit, hard_limit, kill_descendants, stop_limit
 from ._app.transport import Transport
 from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 from ._config.server_url import check_token, parse_server_url
@@ -71,10 +71,11 @@ __all__ = [
     "descendants",
     "encode_arguments",
     "encode_remote_arguments",
-    "end_at_once",
+    "end_flushed",
     "fingerprint",
     "first_infinite",
     "flatten_exceptions",
+    "flush_at_forced_exit",
     "hard_limit",
     "invalid_arguments",
     "invalid_output",

@@ -112,7 +112,7 @@ def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
         began.wait()
         if not over.wait(seconds):
             log.error("a call does not end although it was cancelled: ending the process without it")
-            end_at_once(numbers[0])
+            end_flushed(numbers[0])
 
     def begin(number: int) -> None:
         numbers.append(number)
@@ -136,6 +136,7 @@ def limit_exit() -> None:
         threading.main_thread().join()  # which ends before the interpreter waits for the others
         time.sleep(EXIT_SECONDS)
         log.error("a thread that a tool or a library has started does not end: ending the process without it")
+        _flush()
         try:
             kill_descendants(os.getpid())
         finally:
@@ -185,6 +186,29 @@ def stop_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if patient else handler)
+
+
+_flushes: list[Callable[[], object]] = []
+
+
+def flush_at_forced_exit(flush: Callable[[], object]) -> None:
+    """Call `flush` before `end_flushed` or the limit of the interpreter's exit ends the process, which skips `atexit`.
+
+    Args:
+        flush: Writes pending output within a limit of its own. Called in any thread, at most once.
+    """
+    _flushes.append(flush)
+
+
+def _flush() -> None:
+    while _flushes:
+        _flushes.pop()()
+
+
+def end_flushed(number: int) -> None:
+    """End this process and everything it started, after its pending output. Does not return."""
+    _flush()
+    end_at_once(number)
 
 
 def end_at_once(number: int) -> None:

@@ -161,9 +161,8 @@ class Matrix:
         site = SITES[self.cell[0]]
         wanted = 0 if self.cell[1] in site.absorbed else site.lines
         messages = [record.getMessage() for record in self._caplog.records]
-        found = [
-            message for message in messages if "whether to list" not in message
-        ]  # each list says that its policies fail
+        # Each list logs its failing policies, and the watchdog may log a slow machine.
+        found = [text for text in messages if "whether to list" not in text and not text.startswith("the event loop ")]
         return None if wanted is None or self._name in OTHER_PROCESSES or len(found) == wanted else f"log: {found}"
 
     async def _warm_up(self, opened: Opened) -> None:

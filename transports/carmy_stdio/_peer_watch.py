@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 
-from carmy_engine.transport import end_at_once
+from carmy_engine.transport import end_flushed
 
 from ._descriptors import Descriptors
 
@@ -88,4 +88,4 @@ class PeerWatch(threading.Thread):
             log.error(
                 "a tool has held the event loop for %g s since the client left: ending the process", self._seconds
             )
-            end_at_once(signal.SIGHUP)
+            end_flushed(signal.SIGHUP)

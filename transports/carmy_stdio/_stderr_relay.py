@@ -18,6 +18,8 @@ import threading
 import time
 from collections import deque
 
+from carmy_engine.transport import flush_at_forced_exit
+
 from ._output_lock import OutputLock
 
 MAX_STDERR_BYTES = 4 * 1024 * 1024
@@ -57,6 +59,7 @@ def relay_stderr(real: int, shared: OutputLock | None) -> None:
     os.close(sink)
     relay.start()
     atexit.register(relay.finish)
+    flush_at_forced_exit(relay.finish)
     # A copy of this process has no relay threads, and may have inherited locks that stay held.
     os.register_at_fork(after_in_child=lambda: atexit.unregister(relay.finish))
 
