@@ -37,7 +37,8 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """The scripted tools, served on a free port of loopback until the block ends."""
     merged = Settings(
-        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {}))
+        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})},
+        http=HttpSettings(**{"server": "hypercorn", **(http or {})}),
     )
     stage = Stage()
     async with (
