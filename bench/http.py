@@ -18,7 +18,7 @@ from typing import Any
 
 import trio
 
-from carmy_engine import App, Settings, tool
+from carmy_engine import App, HttpSettings, Settings, tool
 from carmy_http import serve
 from carmy_http.hypercorn.front_end import connector
 from carmy_net import Server, open_listeners
@@ -62,7 +62,7 @@ async def serve_child(kind: str) -> None:
         else:
             listeners = await open_listeners(engine.settings, authenticated=False)
             port = str(listeners[0].socket.getsockname()[1])
-            server = Server(connector(bare, 10), 4096)
+            server = Server(connector(bare, HttpSettings()), HttpSettings())
             nursery.start_soon(server.run, listeners, engine.stopping, engine.stopped, lambda: None)
         print(port, flush=True)
         await trio.to_thread.run_sync(sys.stdin.read)

@@ -89,7 +89,20 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         processes: Of the command ``serve``; each has an engine of its own.
         header_timeout_secs: From the connection's start, or a later request's first byte, to the end of the request's head.
         body_timeout_secs: For a whole request body.
+        keep_alive_secs: Idle time between two requests.
+        last_request_secs: For a request that is on its way when the server begins to drain.
+        write_timeout_secs: Without progress. A client that takes nothing for so long counts as gone.
+        linger_timeout_secs: For reading after the last answer, so that closing does not reset the connection and lose the answer.
+        flush_timeout_secs: For answers to leave once the last execution of a stopping server has ended.
+        heartbeat_secs: Silence on a stream of events after which a comment is sent.
+        ready_timeout_secs: For each readiness check.
         max_connections: Connections beyond this wait in the kernel's backlog.
+        max_connections_per_address: Connections of one client address; further ones are closed. None: no limit.
+        max_head_bytes: Of request line and headers.
+        max_body_bytes: Of a request's body.
+        max_pipelined_bytes: Of pipelined requests behind the one that is being answered. A client that sends more is disconnected.
+        max_unread_bytes: Of a body that the application has not read yet. Beyond it, reading pauses (back-pressure).
+        max_linger_bytes: Discarded after the last answer. The connection of a client that sends more is reset.
         security_headers: Add defensive headers to every answer.
         allowed_hosts: Names accepted in ``Host`` beside loopback, with or without a port.
         allowed_origins: Browser origins that may call, exact (``https://app.example``).
@@ -103,7 +116,20 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     processes: Processes = 1
     header_timeout_secs: Seconds = 10.0
     body_timeout_secs: Seconds = 30.0
+    keep_alive_secs: Seconds = 75.0
+    last_request_secs: Seconds = 0.1
+    write_timeout_secs: Seconds = 10.0
+    linger_timeout_secs: Seconds = 2.0
+    flush_timeout_secs: Seconds = 2.0
+    heartbeat_secs: Seconds = 15.0
+    ready_timeout_secs: Seconds = 5.0
     max_connections: Count = 4096
+    max_connections_per_address: Count | None = None
+    max_head_bytes: Bytes = 32 * 1024
+    max_body_bytes: Bytes = 1024 * 1024
+    max_pipelined_bytes: Bytes = 64 * 1024
+    max_unread_bytes: Bytes = 256 * 1024
+    max_linger_bytes: Bytes = 8 * 1024 * 1024
     security_headers: Flag = False
     allowed_hosts: Texts = ()
     allowed_origins: Texts = ()

@@ -122,7 +122,7 @@ async def test_the_accept_loop_outlives_a_connection_that_raises(escape: str, ca
     settings = Settings(address="127.0.0.1:0")
     listeners = await open_listeners(settings, authenticated=False)
     address: Any = listeners[0].socket.getsockname()
-    server = Server(lambda stream: Failing(stream, escape), max_connections=1)
+    server = Server(lambda stream: Failing(stream, escape), HttpSettings(max_connections=1))
     with trio.fail_after(LIMIT):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run, listeners, stop, stop, lambda: None)

@@ -10,23 +10,15 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from carmy_http import limits
 from tests.hostile.siege import HEALTH, LAST, besieged, call, converse, front_end, no_fault, parse
 from tests.hostile.tools import ALL
 from tests.support.http import render
 
 __all__ = ["front_end", "no_fault"]
 
-FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3}
-KEEP_ALIVE_SECONDS = 0.3
+FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3, "keep_alive_secs": 0.3}
 MUTANTS = 500
 TOGETHER = 50
-
-
-@pytest.fixture(autouse=True)
-def short_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The honest request may become a part of the damaged one, so that nothing asks for the connection's end."""
-    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", KEEP_ALIVE_SECONDS)
 
 
 CHUNKED = {"content-type": "application/json", "transfer-encoding": "chunked"}

@@ -11,9 +11,7 @@ import pytest
 import trio
 
 from carmy_engine import AgentError, ClosedError, ExecutionRequest, OutcomeUnknownError
-from carmy_http import open_http
-from carmy_http.client import executor as _client
-from carmy_http.client import http_io, retries
+from carmy_http import HttpClientLimits, open_http
 
 LIMIT_SECONDS = 30.0
 MAX_MEMORY = 40 * 1024 * 1024
@@ -92,22 +90,21 @@ async def answering(first: bytes, then: bytes) -> AsyncIterator[str]:
         nursery.cancel_scope.cancel()
 
 
+SHORT = HttpClientLimits(
+    margin_secs=0.5, catalog_secs=0.5, silence_secs=0.5, max_answer_bytes=4 * 1024 * 1024, first_wait_secs=0.01
+)
+
+
 @pytest.mark.parametrize("how", ["execute", "stream", "catalog"])
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_answers(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers(name: str, how: str) -> None:
     """The client raises its own errors only, in bounded time and memory, and goes on to work."""
-    monkeypatch.setattr(_client, "MARGIN_SECONDS", 0.5)
-    monkeypatch.setattr(_client, "CATALOG_SECONDS", 0.5)
-    monkeypatch.setattr(_client, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(_client, "MAX_ANSWER_BYTES", 4 * 1024 * 1024)
-    monkeypatch.setattr(http_io, "MAX_ANSWER_BYTES", 4 * 1024 * 1024)
-    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
     told: list[str] = []
     tracemalloc.start()
     request = ExecutionRequest(tool="echo", arguments={}, timeout_ms=500)
     try:
         with trio.fail_after(LIMIT_SECONDS):
-            async with answering(*ANSWERS[name]) as url, open_http(url) as client:
+            async with answering(*ANSWERS[name]) as url, open_http(url, limits=SHORT) as client:
                 for _ in range(2):
                     try:
                         if how == "execute":

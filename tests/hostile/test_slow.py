@@ -9,7 +9,6 @@ import trio
 import trio.testing
 
 from carmy_engine import Cause, MemorySink
-from carmy_http import limits as _limits
 from tests.hostile.siege import (
     HEALTH,
     LAST,
@@ -121,10 +120,9 @@ async def test_half_open(name: str) -> None:
         assert [answer.status for answer in await siege.exchange(data)] == statuses
 
 
-async def test_idle_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_after_an_answer() -> None:
     """A connection that is kept alive for nothing is closed."""
-    monkeypatch.setattr(_limits, "KEEP_ALIVE_SECONDS", 0.3)
-    async with besieged(*ALL) as siege:
+    async with besieged(*ALL, http={"keep_alive_secs": 0.3}) as siege:
         assert [answer.status for answer in await siege.exchange(HEALTH)] == [200]
 
 
@@ -204,13 +202,13 @@ STOPPED = {
 
 
 @pytest.mark.parametrize("name", STOPPED)
-async def test_a_reader_that_stops(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_reader_that_stops(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """A peer that takes nothing is cut off after the write limit, and its execution does not live on."""
-    monkeypatch.setattr(_limits, "WRITE_SECONDS", 0.3)
     records = MemorySink()
-    async with besieged(*ALL, sinks=[records]) as siege, siege.server.client() as client:
+    async with (
+        besieged(*ALL, sinks=[records], http={"write_timeout_secs": 0.3}) as siege,
+        siege.server.client() as client,
+    ):
         await client.send(STOPPED[name])
         await client.until(b"\r\n\r\n")
         with trio.fail_after(RECOVERY_SECONDS):
@@ -220,10 +218,9 @@ async def test_a_reader_that_stops(
         assert causes == ([Cause.DISCONNECT] if "parts" in name else [])
 
 
-async def test_a_reader_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_is_slow() -> None:
     """A peer that reads slowly, but does read, gets its whole answer: the limit is for no progress at all."""
-    monkeypatch.setattr(_limits, "WRITE_SECONDS", 0.3)
-    async with besieged(*ALL) as siege, siege.server.client() as client:
+    async with besieged(*ALL, http={"write_timeout_secs": 0.3}) as siege, siege.server.client() as client:
         await client.send(call("big", {"connection": "close"}, size=7_000_000))
         heard = b""
         with trio.fail_after(60):

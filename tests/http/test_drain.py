@@ -10,8 +10,6 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, tool
-from carmy_http import limits
-from carmy_net import _server
 from tests.http.tools import big, echo
 from tests.support.http import JSON, Client, Running, render, serving
 
@@ -95,12 +93,11 @@ async def test_new_calls_during_the_drain() -> None:
                 server.engine.stopped.set()
 
 
-async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_was_on_its_way() -> None:
     """A request that comes on an idle connection just after the server has stopped listening is answered, for the last time."""
-    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30.0)
     gate = Gate()
     async with (
-        serving(gate.tool, echo) as server,
+        serving(gate.tool, echo, http={"last_request_secs": 30.0}) as server,
         server.client() as idle,
         server.client() as new,
         server.client() as busy,
@@ -120,11 +117,10 @@ async def test_a_request_that_was_on_its_way(monkeypatch: pytest.MonkeyPatch) ->
             assert (await busy.answer()).status == 200
 
 
-async def test_connections_that_nobody_has_accepted_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_that_nobody_has_accepted_yet() -> None:
     """Whoever has connected and asked before the listener closes is answered, however many there are."""
-    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30.0)
     request = render("GET", "/ready")
-    async with serving(echo) as server, contextlib.AsyncExitStack() as stack:
+    async with serving(echo, http={"last_request_secs": 30.0}) as server, contextlib.AsyncExitStack() as stack:
         waiting: list[socket.socket] = []
         for _ in range(50):
             waiting.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
@@ -137,12 +133,11 @@ async def test_connections_that_nobody_has_accepted_yet(monkeypatch: pytest.Monk
                 assert (answer.status, answer.headers["connection"]) == (503, "close")
 
 
-async def test_no_answer_is_the_last_one_without_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_answer_is_the_last_one_without_saying_so() -> None:
     """An answer that was on its way when the server stopped, and does not say that it is the last one, is followed by one more."""
-    monkeypatch.setattr(limits, "LAST_REQUEST_SECONDS", 30.0)
     size = 4 * 1024 * 1024
     body = b'{"tool":"big","arguments":{"size":%d}}' % size
-    async with serving(big, echo) as server, server.client() as client:
+    async with serving(big, echo, http={"last_request_secs": 30.0}) as server, server.client() as client:
         with trio.fail_after(10):
             await client.send(render("POST", "/agent/execute", {"content-type": JSON}, body))
             status, headers = await client.head()
@@ -200,9 +195,8 @@ async def test_an_answer_that_is_half_sent_is_sent_to_its_end() -> None:
             assert await client.is_closed()
 
 
-async def test_a_client_that_never_reads_cannot_hold_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_never_reads_cannot_hold_the_process() -> None:
     """A chatty stream that nobody reads is cut off once the flush is over, long before its write would time out."""
-    monkeypatch.setattr(_server, "FLUSH_SECONDS", 0.1)
     started = trio.Event()
 
     @tool(effect="none", parallel_safe=True, register=False)
@@ -212,7 +206,10 @@ async def test_a_client_that_never_reads_cannot_hold_the_process(monkeypatch: py
         while True:
             await ctx.progress.partial("x" * 50_000)
 
-    async with serving(chatter, settings={"drain_timeout_secs": 0.05}) as server, server.client() as client:
+    async with (
+        serving(chatter, http={"flush_timeout_secs": 0.1}, settings={"drain_timeout_secs": 0.05}) as server,
+        server.client() as client,
+    ):
         with trio.fail_after(8):  # a write may take ten
             await start(client, "chatter", "text/event-stream")
             await started.wait()

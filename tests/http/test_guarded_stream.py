@@ -10,8 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine import Settings
-from carmy_http import limits
+from carmy_engine import HttpSettings, Settings
 from carmy_http.hypercorn.front_end import connector
 from carmy_net import Server, open_listeners
 from tests.support.http import Client, render
@@ -26,14 +25,15 @@ def server() -> None:
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[Client]:
+async def serving(app: Any, **limits: Any) -> AsyncIterator[Client]:
     """A connection to a server with an application; in the end nothing of the server may be left but for its listener."""
     (listener,) = await open_listeners(Settings(address="127.0.0.1:0"), authenticated=False)
     port = listener.socket.getsockname()[1]
+    http = HttpSettings(header_timeout_secs=5.0, max_connections=10, **limits)
     stopping, stopped = trio.Event(), trio.Event()
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Server(connector(app, 5.0), 10).run, [listener], stopping, stopped, lambda: None)
+            nursery.start_soon(Server(connector(app, http), http).run, [listener], stopping, stopped, lambda: None)
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 yield Client(stream)
             stopping.set()
@@ -62,9 +62,8 @@ async def test_work_behind_an_answer_outlives_the_client() -> None:
         assert await client.is_closed()
 
 
-async def test_a_body_comes_as_the_application_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_comes_as_the_application_asks_for_it() -> None:
     """However fast a client sends, no more of a body is taken in than the bound until the application receives it."""
-    monkeypatch.setattr(limits, "MAX_UNREAD_BYTES", 100_000)
     size = 30_000_000
     go_on = trio.Event()
     pieces: list[int] = []
@@ -79,7 +78,7 @@ async def test_a_body_comes_as_the_application_asks_for_it(monkeypatch: pytest.M
         await send(START)
         await send(END)
 
-    async with serving(app) as client, trio.open_nursery() as nursery:
+    async with serving(app, max_unread_bytes=100_000) as client, trio.open_nursery() as nursery:
         await client.send(render("POST", "/", {"content-length": str(size)}))
         sent = trio.Event()
 

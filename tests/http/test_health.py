@@ -9,7 +9,6 @@ import trio
 
 from carmy_engine._model.rate_limited_log import BURST_LINES
 from carmy_engine.errors import AgentError
-from carmy_http.api import health as _health
 from tests.boundary.escapes import ESCAPES, SECRET, made
 from tests.http.tools import echo
 from tests.support.http import serving
@@ -91,16 +90,15 @@ async def test_ready() -> None:
     assert head.status == 200
 
 
-async def test_checks_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checks_that_hang() -> None:
     """Checks run together, each with its limit, also those that block a thread; others are still told."""
-    monkeypatch.setattr(_health, "READY_SECONDS", 0.2)
     free = threading.Event()
 
     def blocks() -> None:
         free.wait(10)
 
     checks = {"hangs": trio.sleep_forever, "blocks": blocks, "fine": lambda: None}
-    async with serving(echo, ready_checks=checks) as server:
+    async with serving(echo, ready_checks=checks, http={"ready_timeout_secs": 0.2}) as server:
         with trio.fail_after(5):
             answer = await server.get("/ready")
         free.set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import trio
 
-from carmy_http import limits
 from tests.http.tools import echo, sleep
 from tests.support.http import Running, front_end, render, serving
 
@@ -29,10 +28,12 @@ async def test_silent_connection() -> None:
             assert await client.is_closed()
 
 
-async def test_idle_connection_outlives_the_limit_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connection_outlives_the_limit_of_heads() -> None:
     """Between requests a connection may be idle for longer than a head may take, and not for ever."""
-    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
-    async with serving(echo, http={"header_timeout_secs": 0.05}) as server, server.client() as client:
+    async with (
+        serving(echo, http={"header_timeout_secs": 0.05, "keep_alive_secs": 0.3}) as server,
+        server.client() as client,
+    ):
         with trio.fail_after(5):
             assert (await client.request("GET", "/health")).status == 200
             before = trio.current_time()
@@ -172,3 +173,38 @@ async def test_a_flood_behind_a_request_is_cut_off() -> None:
             await flood(client.stream, b"x" * 65536)
             await server.engine.wait_idle()
         assert (await server.call("echo")).status == 200
+
+
+async def test_connections_of_one_address() -> None:
+    """An address that has as many connections as it may gets no further one, until one of them ends."""
+    async with serving(echo, http={"max_connections_per_address": 2}) as server:
+        with trio.fail_after(10):
+            async with server.client() as first, server.client() as second:
+                assert (await first.request("GET", "/health")).status == 200
+                assert (await second.request("GET", "/health")).status == 200
+                async with server.client() as third:
+                    assert await third.is_closed()
+                assert (await first.request("GET", "/health")).status == 200
+            while True:
+                async with server.client() as client:
+                    try:
+                        assert (await client.request("GET", "/health")).status == 200
+                        break
+                    except (EOFError, trio.BrokenResourceError):
+                        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("size", [0, 1])
+async def test_configured_body_and_head(size: int) -> None:
+    """A body and a head have the limits of the settings: exactly so many bytes pass, one more does not."""
+    body = b'{"tool":"echo"}'
+    async with serving(echo, http={"max_body_bytes": len(body), "max_head_bytes": 300}) as server:
+        answer = await server.call("echo")
+        padded = {"content-type": "application/json"}
+        async with server.client() as client:
+            answer = await client.request("POST", "/agent/execute", padded, body + b" " * size)
+        assert answer.status == (413 if size else 200)
+        plain = render("GET", "/health", {"x": ""})
+        async with server.client() as client:
+            await client.send(render("GET", "/health", {"x": "a" * (300 - len(plain) + size)}))
+            assert (await client.answer()).status == (431 if size else 200)

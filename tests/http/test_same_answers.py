@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from carmy_http import limits
 from tests.hostile.siege import LAST, converse, parse
 from tests.hostile.test_mutations import VALID, mutant
 from tests.http.tools import echo
@@ -20,7 +19,7 @@ from tests.support.http_fixtures import FIXTURES, is_refused
 SEEDS = 2000
 FEWER = 300
 TOGETHER = 50
-FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3}
+FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3, "keep_alive_secs": 0.3}
 _VARYING = re.compile(rb"exec_[0-9a-f-]{36}|[0-9a-f]{32}(?![0-9a-f])|(?<=_ms\":)[0-9.e-]+")
 
 Said = list[tuple[int, dict[str, str], bytes]]
@@ -72,12 +71,6 @@ async def compare(first: int, count: int) -> None:
 @pytest.fixture
 def server() -> None:
     """Not one front end or the other, as elsewhere: both."""
-
-
-@pytest.fixture(autouse=True)
-def short_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a damaged request has swallowed is waited for only briefly."""
-    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
 
 
 async def test_same_answers() -> None:

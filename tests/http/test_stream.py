@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import trio
 
 from carmy_engine import AgentContext, tool
 from carmy_engine.codec import one_line
-from carmy_http import limits
 from carmy_http.api import event_response
 from tests.http.tools import big, echo, fail, parts, progress, sleep
 from tests.support.http import JSON, Client, serving
@@ -104,10 +102,9 @@ async def test_the_first_bytes_come_before_the_tool_has_ended() -> None:
             assert (await client.call("echo")).status == 200
 
 
-async def test_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats() -> None:
     """Silence is filled with comments, which do not extend the deadline."""
-    monkeypatch.setattr(event_response, "HEARTBEAT_SECONDS", 0.02)
-    async with serving(sleep) as server:
+    async with serving(sleep, http={"heartbeat_secs": 0.02}) as server:
         answer = await server.call("sleep", EVENTS, arguments={"seconds": 60}, timeout_ms=200)
     assert answer.body.count(event_response.HEARTBEAT) >= 2
     assert parse(answer.body)[-1][1]["error"]["code"] == "TIMEOUT"
@@ -121,9 +118,8 @@ async def test_no_line_separators_in_data() -> None:
     assert not any(mark in answer.body.decode() for mark in "\u2028\u2029\u0085\r")
 
 
-async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_stops_is_cut_off() -> None:
     """A client that takes nothing for the time limit loses its connection, and its execution is cancelled."""
-    monkeypatch.setattr(limits, "WRITE_SECONDS", 0.2)
     sent = 0
     started = trio.Event()
 
@@ -136,7 +132,7 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
             await ctx.progress.partial("x" * 50_000)
             sent += 50_000
 
-    async with serving(chatter) as server, server.client() as client:
+    async with serving(chatter, http={"write_timeout_secs": 0.2}) as server, server.client() as client:
         await start(client, "chatter")
         with trio.fail_after(10):
             await started.wait()
@@ -145,10 +141,9 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
         assert server.engine.audit.newest()[0].cause == "disconnect"
 
 
-async def test_a_large_answer_reaches_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_answer_reaches_a_slow_reader() -> None:
     """The time limit of a write counts from the last progress, so a reader that only is slow gets everything."""
-    monkeypatch.setattr(limits, "WRITE_SECONDS", 1.0)
-    async with serving(big) as server, server.client() as client:
+    async with serving(big, http={"write_timeout_secs": 1.0}) as server, server.client() as client:
         with trio.fail_after(30):
             answer = await client.call("big", arguments={"size": 7_000_000})
         assert len(answer.json["data"]) == 7_000_000

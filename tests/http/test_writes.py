@@ -9,7 +9,7 @@ import sys
 import pytest
 import trio
 
-from carmy_engine import Settings
+from carmy_engine import HttpSettings, Settings
 from carmy_net import Server, open_listeners
 from tests.http.tools import echo, sleep
 from tests.support.http import JSON, Client, render, serving
@@ -83,7 +83,7 @@ async def test_small_packets_do_not_wait() -> None:
     port = listener.socket.getsockname()[1]
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Server(Peer, 10).run, [listener], stopping, stopped, lambda: None)
+            nursery.start_soon(Server(Peer, HttpSettings()).run, [listener], stopping, stopped, lambda: None)
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 assert await stream.receive_some() == b""
             stopping.set()

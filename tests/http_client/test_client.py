@@ -24,9 +24,7 @@ from carmy_engine import (
     ExecutionRequest,
     OutcomeUnknownError,
 )
-from carmy_http import open_http
-from carmy_http.client import executor as _client
-from carmy_http.client import retries
+from carmy_http import HttpClientLimits, open_http
 from tests.support.http_client import Exchange, scripted, serving
 
 ECHO = ExecutionRequest(tool="echo", arguments={"text": "a"})
@@ -216,11 +214,10 @@ async def test_after_the_block() -> None:
     assert [error.request_id for error in errors] == ["r"]
 
 
-async def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_listens() -> None:
     """When nobody listens, the call is tried a few times and then is a ClosedError that says that nothing was sent."""
-    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
     url = await unused()
-    async with open_http(url) as client:
+    async with open_http(url, limits=HttpClientLimits(first_wait_secs=0.01)) as client:
         with pytest.raises(ClosedError, match=re.escape("cannot connect (Connection refused); the call was not sent")):
             await client.execute(ECHO)
 
@@ -261,9 +258,8 @@ async def test_a_connection_that_breaks(cut: bytes) -> None:
     assert count == 1
 
 
-async def test_a_connection_that_breaks_with_a_request_id(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_breaks_with_a_request_id() -> None:
     """With a request_id the same request is sent again, a few times, and then the outcome is unknown."""
-    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.01)
     bodies: list[bytes] = []
     good_from = 3
 
@@ -273,7 +269,7 @@ async def test_a_connection_that_breaks_with_a_request_id(monkeypatch: pytest.Mo
         if len(bodies) >= good_from:
             await exchange.answer(200, answer(), idempotent_replayed="true")
 
-    async with scripted(script) as url, open_http(url) as client:
+    async with scripted(script) as url, open_http(url, limits=HttpClientLimits(first_wait_secs=0.01)) as client:
         request = ExecutionRequest(tool="echo", request_id="r")
         result = await client.execute(request)
         assert (result.data, result.replayed) == ("a", True)
@@ -321,15 +317,14 @@ async def test_a_proxy_that_asks_to_wait() -> None:
             await client.execute(ECHO)
 
 
-async def test_a_silent_server_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_with_a_limit() -> None:
     """A server that says nothing beyond the call's own limit and a margin counts as lost."""
-    monkeypatch.setattr(_client, "MARGIN_SECONDS", 0.05)
 
     async def script(exchange: Exchange) -> None:
         await exchange.read()
         await trio.sleep_forever()
 
-    async with scripted(script) as url, open_http(url) as client:
+    async with scripted(script) as url, open_http(url, limits=HttpClientLimits(margin_secs=0.05)) as client:
         with trio.fail_after(5), pytest.raises(OutcomeUnknownError):
             await client.execute(ExecutionRequest(tool="echo", timeout_ms=50))
 
@@ -452,9 +447,8 @@ async def test_leaving_a_stream_that_nobody_reads() -> None:
         assert (await client.execute(ECHO)).data == "a"
 
 
-async def test_a_silent_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream() -> None:
     """A stream without even a comment for too long counts as lost; comments keep it, and extend no deadline."""
-    monkeypatch.setattr(_client, "SILENCE_SECONDS", 0.2)
 
     async def script(exchange: Exchange) -> None:
         await exchange.read()
@@ -464,7 +458,7 @@ async def test_a_silent_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             await exchange.send(b": still running\n\n")
         await trio.sleep_forever()
 
-    async with scripted(script) as url, open_http(url) as client:
+    async with scripted(script) as url, open_http(url, limits=HttpClientLimits(silence_secs=0.2)) as client:
         started = trio.current_time()
         async with client.stream(ECHO) as events:
             await events.receive()

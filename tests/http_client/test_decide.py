@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from carmy_engine import AgentError, ClosedError, ErrorInfo, ExecutionRequest, ExecutionResult
+from carmy_http import HttpClientLimits
 from carmy_http.client.retries import (
-    FIRST_WAIT_SECONDS,
-    MAX_ATTEMPTS,
     Failure,
     Lost,
     RequestBody,
@@ -20,6 +19,7 @@ from carmy_http.client.retries import (
     wait_for_running,
 )
 
+LIMITS = HttpClientLimits()
 URL = "http://127.0.0.1:1"
 
 
@@ -73,14 +73,14 @@ def test_what_cannot_be_sent(fields: dict[str, Any], code: str) -> None:
 
 def test_waits_grow_and_end() -> None:
     """Attempts are few, and the waits between them grow."""
-    waits = [next_wait(count, Failure.NOT_SENT, repeatable=False) for count in range(1, MAX_ATTEMPTS + 1)]
-    assert waits == [FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2, FIRST_WAIT_SECONDS * 4, None]
+    waits = [next_wait(count, Failure.NOT_SENT, repeatable=False) for count in range(1, LIMITS.max_attempts + 1)]
+    assert waits == [LIMITS.first_wait_secs, LIMITS.first_wait_secs * 2, LIMITS.first_wait_secs * 4, None]
 
 
 def test_only_what_is_safe_is_repeated() -> None:
     """What may have run is sent again only if that is harmless."""
     assert next_wait(1, Failure.LOST, repeatable=False) is None
-    assert next_wait(1, Failure.LOST, repeatable=True) == FIRST_WAIT_SECONDS
+    assert next_wait(1, Failure.LOST, repeatable=True) == LIMITS.first_wait_secs
 
 
 def test_the_wait_that_is_asked_for() -> None:
@@ -131,7 +131,7 @@ def test_an_attempt_that_wait_for_running() -> None:
         error = AgentError.standard(code, "", details={"state": state}).info
         return ExecutionResult(execution_id="e", error=error)
 
-    assert wait_for_running(result("EXECUTION_UNCERTAIN", "running")) == FIRST_WAIT_SECONDS
+    assert wait_for_running(result("EXECUTION_UNCERTAIN", "running")) == LIMITS.first_wait_secs
     assert wait_for_running(result("EXECUTION_UNCERTAIN", "interrupted")) is None
     assert wait_for_running(result("TIMEOUT", "running")) is None
     assert wait_for_running(ExecutionResult(execution_id="e", data_json=b"1")) is None

@@ -18,6 +18,7 @@ from carmy_engine import (
     ExecutionEvent,
     ExecutionRequest,
     ExecutionStarted,
+    HttpSettings,
     ToolProgress,
     tool,
 )
@@ -85,7 +86,9 @@ class Client:
 
 @asynccontextmanager
 async def telling(count: int = 1) -> AsyncIterator[tuple[EventWriter, list[Client]]]:
-    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")), HEARTBEAT_SECONDS)
+    writer = EventWriter(
+        RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS)
+    )
     clients = [Client(writer) for _ in range(count)]
     try:
         async with trio.open_nursery() as nursery:
@@ -301,7 +304,9 @@ class Counted(EventSink):
 
 async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
-    writer = EventWriter(RateLimitedLogger(logging.getLogger("carmy.http")), HEARTBEAT_SECONDS)
+    writer = EventWriter(
+        RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS)
+    )
     await nursery.start(writer.run)
     told: list[str] = []
     for _ in range(1000):

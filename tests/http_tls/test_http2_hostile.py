@@ -26,7 +26,6 @@ from hyperframe.frame import (
 )
 
 from carmy_engine._model.cause import Cause
-from carmy_http import limits
 from carmy_http.hypercorn import http2_stream
 from tests.http.tools import big, echo, parts
 from tests.http_tls.test_http2 import EVENTS, Gate
@@ -214,10 +213,9 @@ async def test_a_body_that_is_not_read_holds_up_no_other_stream() -> None:
             assert (status, body["data"]) == (200, "through")
 
 
-async def test_a_client_that_gives_no_window_is_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_gives_no_window_is_reset() -> None:
     """An answer that makes no progress is given up; other streams of the connection go on."""
-    monkeypatch.setattr(limits, "WRITE_SECONDS", 0.3)
-    async with serving_tls(big, echo) as secured, http2(secured) as client:
+    async with serving_tls(big, echo, http={"write_timeout_secs": 0.3}) as secured, http2(secured) as client:
         with trio.fail_after(20):
             client.grants_windows = False
             number = await client.call("big", size=1_000_000)
@@ -228,10 +226,9 @@ async def test_a_client_that_gives_no_window_is_reset(monkeypatch: pytest.Monkey
             assert (await client.answer(await client.ask()))[0] == 200
 
 
-async def test_a_client_that_takes_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_takes_nothing_is_closed() -> None:
     """A client with wide windows that does not read its socket is closed, and its calls are cancelled."""
-    monkeypatch.setattr(limits, "WRITE_SECONDS", 0.3)
-    async with serving_tls(parts, echo) as secured:
+    async with serving_tls(parts, echo, http={"write_timeout_secs": 0.3}) as secured:
         with trio.fail_after(40):
             async with http2(secured) as client:
                 client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
@@ -243,10 +240,9 @@ async def test_a_client_that_takes_nothing_is_closed(monkeypatch: pytest.MonkeyP
             await leave_and_check(secured)
 
 
-async def test_silence_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_is_closed_in_time() -> None:
     """A preface, a header block and a next request that do not come end the connection."""
-    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
-    async with serving_tls(echo, http={"header_timeout_secs": 0.3}) as secured:
+    async with serving_tls(echo, http={"header_timeout_secs": 0.3, "keep_alive_secs": 0.3}) as secured:
         with trio.fail_after(20):
             for data in [b"", frame(HeadersFrame, 1, b"\x82"), b"\0\0\x08\x06"]:
                 async with http2(secured) as client:

@@ -26,7 +26,7 @@ from carmy_engine import (
     StartupError,
     ToolProgress,
 )
-from carmy_mcp import open_mcp
+from carmy_mcp import McpClientLimits, open_mcp
 from carmy_mcp.client.executor import McpClient
 from tests.mcp import far
 from tests.stdio.conftest import appears, is_gone
@@ -230,10 +230,9 @@ async def test_noise(tmp_path: Path) -> None:
             assert events[-1].result.data == "heard"
 
 
-async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_without_end(tmp_path: Path) -> None:
     """A message over the limit ends the connection: whose answer it was cannot be told any more."""
-    monkeypatch.setattr("carmy_mcp.client.stdio.MAX_ANSWER_BYTES", 5000)
-    async with scripted(tmp_path) as client:
+    async with scripted(tmp_path, limits=McpClientLimits(max_answer_bytes=5000)) as client:
         with pytest.raises(OutcomeUnknownError, match="more than 5000 bytes"):
             await client.execute(request("huge", size=6000))
         with pytest.raises(ClosedError, match="was not sent"):
@@ -320,7 +319,7 @@ async def test_commands_that_are_no_servers(tmp_path: Path) -> None:
         ([*far.scripted(tmp_path)[:2], "import sys; sys.stdin.read()"], 0.3, "not ready within 0.3 s"),
     ):
         with trio.fail_after(30), pytest.raises(ClosedError, match=words):
-            async with open_mcp(command, ready_seconds=seconds):
+            async with open_mcp(command, limits=McpClientLimits(ready_secs=seconds)):
                 raise AssertionError("it cannot be open")
 
 

@@ -25,7 +25,7 @@ from carmy_engine import (
     Settings,
     ToolProgress,
 )
-from carmy_mcp import open_mcp
+from carmy_mcp import McpClientLimits, open_mcp
 from carmy_mcp.server.http_transport import serve_http
 from tests.mcp import far
 from tests.mcp.test_client import CALLS, compare, request
@@ -161,15 +161,14 @@ async def test_calls_without_an_answer() -> None:
             assert [spec.name for spec in (await client.catalog()).tools] == ["far"]
 
 
-async def test_answers_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_without_end() -> None:
     """An answer over the limit, as one document or as an event, is lost, and its connection with it; the client goes on."""
-    monkeypatch.setattr("carmy_mcp.client.streamable_http.MAX_ANSWER_BYTES", 5000)
 
     async def large(exchange: Exchange, message: dict[str, Any]) -> None:
         kind = message["params"]["arguments"]["kind"]
         await exchange.answer(200, b"data: " + b"x" * 6000, content_type=kind)
 
-    async with far_server(large) as url, open_mcp(url) as client:
+    async with far_server(large) as url, open_mcp(url, limits=McpClientLimits(max_answer_bytes=5000)) as client:
         for kind in ("application/json", "text/event-stream"):
             with pytest.raises(OutcomeUnknownError, match="more than 5000 bytes"):
                 await client.execute(request("far", kind=kind))
@@ -187,9 +186,8 @@ async def test_calls_that_are_refused() -> None:
             await client.execute(request("far"))
 
 
-async def test_a_stream_that_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_is_continued() -> None:
     """A stream that ends before its answer, and has told its position, is continued from there."""
-    monkeypatch.setattr("carmy_mcp.client.streamable_http.RESUME_SECONDS", 0.01)
     asked: list[dict[str, Any]] = []
 
     async def answer(exchange: Exchange, message: dict[str, Any]) -> None:
@@ -203,7 +201,7 @@ async def test_a_stream_that_is_continued(monkeypatch: pytest.MonkeyPatch) -> No
         body = {"jsonrpc": "2.0", "id": asked[0]["id"], "result": found}
         await exchange.answer(200, b"data: " + json.dumps(body).encode() + b"\n\n", **headers)
 
-    async with far_server(answer) as url, open_mcp(url) as client:
+    async with far_server(answer) as url, open_mcp(url, limits=McpClientLimits(resume_secs=0.01)) as client:
         assert (await client.execute(request("far"))).data == "at last"
     assert len(asked) == 1
 
@@ -239,7 +237,7 @@ async def test_servers_that_cannot_be_reached() -> None:
     with trio.fail_after(50):
         async with scripted(silent) as url:
             with pytest.raises(ClosedError, match=r"not ready within 0\.3 s"):
-                async with open_mcp(f"{url}/mcp", ready_seconds=0.3):
+                async with open_mcp(f"{url}/mcp", limits=McpClientLimits(ready_secs=0.3)):
                     raise AssertionError("it cannot be open")
         with pytest.raises(ClosedError, match="cannot connect"):
             async with open_mcp(f"{url}/mcp"):

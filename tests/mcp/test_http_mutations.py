@@ -8,7 +8,6 @@ import random
 import pytest
 import trio
 
-from carmy_http import limits
 from tests.hostile import siege
 from tests.hostile.siege import LAST, converse, front_end, no_fault, parse
 from tests.hostile.test_mutations import MUTATIONS
@@ -18,7 +17,7 @@ from tests.support.http import render, serving
 
 __all__ = ["front_end", "no_fault"]
 
-FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3}
+FAST = {"header_timeout_secs": 0.3, "body_timeout_secs": 0.3, "keep_alive_secs": 0.3}
 MUTANTS = 400
 TOGETHER = 40
 STATUSES = {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 431, 503}
@@ -39,7 +38,6 @@ def terms(monkeypatch: pytest.MonkeyPatch) -> None:
     some statuses of its own.
     """
     monkeypatch.setattr(siege, "STATUSES", STATUSES)
-    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 0.3)
 
 
 def requests_of(session: str) -> list[bytes]:

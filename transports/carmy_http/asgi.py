@@ -114,7 +114,11 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
         answer = await endpoints.answer(request)
     except Disconnected:
         return
-    whole = answer if isinstance(answer, Response) else await AsgiBodyWriter(request, answer, send).write()
+    whole = (
+        answer
+        if isinstance(answer, Response)
+        else await AsgiBodyWriter(request, answer, send, endpoints.settings.heartbeat_secs).write()
+    )
     if whole is None:
         return
     head = request.head.method == "HEAD"
@@ -125,12 +129,13 @@ async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send
 class AsgiBodyWriter(BodyWriter):
     """Writes one `StreamResponse` through ``send``."""
 
-    __slots__ = ("_answer", "_begun", "_request", "_send")
+    __slots__ = ("_answer", "_begun", "_heartbeat_seconds", "_request", "_send")
 
-    def __init__(self, request: AsgiRequest, answer: StreamResponse, send: Send) -> None:
+    def __init__(self, request: AsgiRequest, answer: StreamResponse, send: Send, heartbeat_seconds: float) -> None:
         self._request = request
         self._answer = answer
         self._send = send
+        self._heartbeat_seconds = heartbeat_seconds
         self._begun = False
 
     async def write(self) -> Response | None:
@@ -163,7 +168,7 @@ class AsgiBodyWriter(BodyWriter):
         async with engine.stream(wanted) as events:
             while True:
                 data = event_response.HEARTBEAT
-                with trio.move_on_after(event_response.HEARTBEAT_SECONDS):
+                with trio.move_on_after(self._heartbeat_seconds):
                     try:
                         data = event_response.frame(await events.receive())
                     except trio.EndOfChannel:

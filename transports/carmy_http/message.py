@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from carmy_engine import BoundEngine, ExecutionRequest
+from carmy_engine import BoundEngine, ExecutionRequest, HttpSettings
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError
 
@@ -21,9 +21,6 @@ Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-MAX_BODY_BYTES = 1024 * 1024
-"""Of a request body; exactly this many bytes still pass. Arguments of a tool are a few kilobytes; files do not belong in them."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
@@ -125,11 +122,11 @@ class Request(abc.ABC):
         self.head = head
         self.peer = peer
 
-    async def read_body(self, seconds: float) -> bytes:
+    async def read_body(self, limits: HttpSettings) -> bytes:
         """Read the body to its end. A checkpoint only if it has to wait.
 
         Args:
-            seconds: For the whole body, however steadily it trickles in.
+            limits: The time for the whole body, however steadily it trickles in, and its bytes.
 
         Raises:
             Refusal: 413 as soon as the body is known to be too large, 408 when it is too slow.
@@ -140,13 +137,13 @@ class Request(abc.ABC):
         if declared is not None:
             if not declared.isdigit():
                 raise invalid_request("the header Content-Length is not a number")
-            if len(declared) > 18 or int(declared) > MAX_BODY_BYTES:
-                raise body_too_large()
+            if len(declared) > 18 or int(declared) > limits.max_body_bytes:
+                raise body_too_large(limits.max_body_bytes)
         body: bytes | bytearray = b""
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(limits.body_timeout_secs):
             while chunk := await self.next_chunk():
-                if len(body) + len(chunk) > MAX_BODY_BYTES:
-                    raise body_too_large()
+                if len(body) + len(chunk) > limits.max_body_bytes:
+                    raise body_too_large(limits.max_body_bytes)
                 if not body:
                     body = chunk  # mostly all of it
                 elif isinstance(body, bytes):
@@ -154,7 +151,9 @@ class Request(abc.ABC):
                 else:
                     body += chunk  # tiny chunks cost no more than their bytes
             return bytes(body)
-        raise Refusal(invalid_request(f"the body did not arrive within {seconds:g} seconds"), status=408)
+        raise Refusal(
+            invalid_request(f"the body did not arrive within {limits.body_timeout_secs:g} seconds"), status=408
+        )
 
     @abc.abstractmethod
     async def next_chunk(self) -> bytes:
@@ -174,13 +173,13 @@ class Request(abc.ABC):
         """
 
 
-def body_too_large() -> Refusal:
-    """The refusal of a body that has more than `MAX_BODY_BYTES`."""
+def body_too_large(max_bytes: int) -> Refusal:
+    """The refusal of a body that has more than `max_bytes`."""
     error = AgentError.standard(
         "PAYLOAD_TOO_LARGE",
-        f"the body is larger than {MAX_BODY_BYTES} bytes",
+        f"the body is larger than {max_bytes} bytes",
         suggested_action="Send large content by reference, for example as a URL or a path.",
-        details={"limit_bytes": MAX_BODY_BYTES},
+        details={"limit_bytes": max_bytes},
     )
     return Refusal(error)
 

@@ -106,14 +106,12 @@ async def serve_endpoints(
     tls = tls_context(settings.http) if wants_tls(settings.http) else None
     native = SharedState(engine, endpoints) if front_end_of(settings.http) == "native" else None
     if native is None:
-        plain = _hypercorn()(
-            asgi(endpoints), settings.http.header_timeout_secs, engine.stopping.is_set, endpoints.refusal, tls
-        )
-        server = Server(plain, settings.http.max_connections, log=log)
+        plain = _hypercorn()(asgi(endpoints), settings.http, engine.stopping.is_set, endpoints.refusal, tls)
+        server = Server(plain, settings.http, log=log)
     else:
         connect = functools.partial(NativeConnection, native)
         reserve = functools.partial(NativeConnection, native, reserved=True)
-        server = Server(connect, settings.http.max_connections, reserve=reserve, log=log)
+        server = Server(connect, settings.http, reserve=reserve, log=log)
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     line = f"{name} listening on {listener_url(listeners[0], 'http' if tls is None else 'https', path)}"
     async with contextlib.AsyncExitStack() as keeping:

@@ -2,7 +2,7 @@
 
 - `serve`: the transport of the command ``carmy mcp``, over standard input and output or HTTP.
 - `mount`: the same at the address ``/mcp`` of ``carmy serve``.
-- `open_mcp`: a client of any MCP server; an executor.
+- `open_mcp`: a client of any MCP server; an executor. `McpClientLimits`: its limits.
 
 Folders: `protocol` has JSON-RPC messages, catalogs and results, `server` the front ends over the SDK's low-level server, and
 `client` the executor over the SDK's client.
@@ -19,9 +19,10 @@ from .server.mount import mount
 
 if TYPE_CHECKING:
     from .client.executor import open_mcp
+    from .client.limits import McpClientLimits
     from .server.transport import serve
 
-__all__ = ["mount", "open_mcp", "serve"]
+__all__ = ["McpClientLimits", "mount", "open_mcp", "serve"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,10 +34,10 @@ def __getattr__(name: str) -> Any:
             from .server.transport import serve  # noqa: PLC0415 - see above
 
             return serve
-        if name == "open_mcp":
-            from .client.executor import open_mcp  # noqa: PLC0415 - see above
+        if name in {"McpClientLimits", "open_mcp"}:
+            from .client import executor  # noqa: PLC0415 - see above
 
-            return open_mcp
+            return getattr(executor, name)
     except ModuleNotFoundError as missing:
         raise missing_extra("MCP", "mcp", missing) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

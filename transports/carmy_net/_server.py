@@ -6,11 +6,13 @@ import contextlib
 import errno
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
 import trio
 
+from carmy_engine import HttpSettings
 from carmy_engine.transport import RateLimitedLogger, contain
 
 from ._listening import Listener, enable_keepalive
@@ -52,7 +54,8 @@ class Server:
 
     Args:
         connect: Makes a connection from an accepted stream.
-        max_connections: Connections at one time. Further ones wait in the kernel's backlog.
+        limits: The number of connections, of all clients and of one, and the time for the last answers to leave. Connections
+            beyond the first number wait in the kernel's backlog.
         reserve: Makes the `RESERVED_CONNECTIONS` beyond the limit; None for none.
         log: The transport's logger.
     """
@@ -60,15 +63,17 @@ class Server:
     def __init__(
         self,
         connect: Callable[[trio.SocketStream], ServedConnection],
-        max_connections: int,
+        limits: HttpSettings,
         reserve: Callable[[trio.SocketStream], ServedConnection] | None = None,
         *,
         log: logging.Logger = DEFAULT_LOGGER,
     ) -> None:
         self._connect = connect
         self._reserve = reserve
-        self._max = max_connections
-        self._slots = trio.Semaphore(max_connections + (0 if reserve is None else RESERVED_CONNECTIONS))
+        self._limits = limits
+        self._max = limits.max_connections
+        self._per_address: Counter[str] = Counter()
+        self._slots = trio.Semaphore(self._max + (0 if reserve is None else RESERVED_CONNECTIONS))
         self._connections: set[ServedConnection] = set()
         self._draining = False
         self._log = RateLimitedLogger(log)
@@ -97,7 +102,7 @@ class Server:
                 for connection in list(self._connections):
                     connection.drain()
                 await stopped.wait()
-                connections.cancel_scope.deadline = trio.current_time() + FLUSH_SECONDS
+                connections.cancel_scope.deadline = trio.current_time() + self._limits.flush_timeout_secs
         finally:
             for listener in listeners:
                 listener.close()
@@ -143,7 +148,12 @@ class Server:
                 nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
+        address: str | None = None
         try:
+            if self._limits.max_connections_per_address is not None:
+                address = self._count_address(stream)
+                if address == "":
+                    return
             with contextlib.suppress(OSError):  # a reset connection, or no TCP
                 enable_keepalive(stream.socket)
             is_full = len(self._connections) >= self._max
@@ -159,4 +169,37 @@ class Server:
         except BaseException as error:  # noqa: BLE001 - the boundary of one connection: all others have the same nursery
             contain(error, self._log, "a connection failed")
         finally:
+            if address:
+                self._per_address[address] -= 1
+                if not self._per_address[address]:
+                    del self._per_address[address]
             self._slots.release()
+
+    def _count_address(self, stream: trio.SocketStream) -> str | None:
+        """Count a connection for its client's address, and return the address; None for a unix socket.
+
+        An address that has as many as it may gets an empty one: the connection is closed and not counted.
+        """
+        address = _address_of(stream)
+        most = self._limits.max_connections_per_address
+        if address is None or most is None:
+            return None
+        if self._per_address[address] >= most:
+            self._log.warning(
+                "closing a connection: its address has %d already (http.max_connections_per_address); the last is of %s",
+                most,
+                address,
+            )
+            stream.socket.close()
+            return ""
+        self._per_address[address] += 1
+        return address
+
+
+def _address_of(stream: trio.SocketStream) -> str | None:
+    """The client's address; None for a unix socket, and once the client has gone."""
+    try:
+        name: tuple[object, ...] | str = stream.socket.getpeername()
+    except OSError:
+        return None
+    return None if isinstance(name, str) else str(name[0])

@@ -46,7 +46,7 @@ async def serve_websocket(engine: Engine, *, task_status: trio.TaskStatus[str] =
     def connect(stream: trio.SocketStream) -> Connection:
         return Connection(engine, access, stream, limited_log)
 
-    server = Server(connect, settings.http.max_connections, log=log)
+    server = Server(connect, settings.http, log=log)
     line = f"ws listening on {listener_url(listeners[0], 'ws', PATH)}"
     await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 

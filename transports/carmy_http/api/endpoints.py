@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from carmy_engine import BoundEngine, Engine
+from carmy_engine import BoundEngine, Engine, HttpSettings
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import RateLimitedLogger, raise_own
@@ -57,7 +57,7 @@ def _discovery(app: Endpoints, _head: RequestHead) -> Handler:
 
 
 def _execute(app: Endpoints, head: RequestHead) -> Handler:
-    return functools.partial(execute.execute, execute.read_call_head(head), app.body_seconds)
+    return functools.partial(execute.execute, execute.read_call_head(head), app.settings)
 
 
 def _ready(app: Endpoints, _head: RequestHead) -> Handler:
@@ -65,7 +65,7 @@ def _ready(app: Endpoints, _head: RequestHead) -> Handler:
 
 
 def _mounted(app: Endpoints, head: RequestHead) -> Handler:
-    return functools.partial(answer_mounted, app.mounts[head.path], app.body_seconds)
+    return functools.partial(answer_mounted, app.mounts[head.path], app.settings)
 
 
 ROUTES: Mapping[str, Route] = {
@@ -102,14 +102,14 @@ class Endpoints:
     Attributes:
         engine: Runs the tools.
         name: The server's name in the discovery document.
-        body_seconds: For a whole request body.
+        settings: Limits in time and bytes.
         mounts: Other applications, by their path.
         log: For lines that a client can cause.
     """
 
     engine: Engine
     name: str
-    body_seconds: float
+    settings: HttpSettings
     mounts: Mapping[str, AsgiApplication]
     log: RateLimitedLogger
 
@@ -122,7 +122,7 @@ class Endpoints:
         self.engine = engine
         self.name = settings.name
         self.log = RateLimitedLogger(log)
-        self.body_seconds = settings.http.body_timeout_secs
+        self.settings = settings.http
         self._guard = Guard(engine)
         self._always: Headers = SECURITY_HEADERS if settings.http.security_headers else ()
 

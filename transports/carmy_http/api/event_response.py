@@ -7,9 +7,6 @@ from carmy_engine.codec import event_body, one_line
 
 from ..message import BodyWriter, HeaderList, Request, StreamResponse
 
-HEARTBEAT_SECONDS = 15.0
-"""Silence after which a comment is sent. Common proxies cut a silent connection after 30 to 100 seconds."""
-
 HEARTBEAT = b": still running\n\n"
 
 EVENT_STREAM: HeaderList = (

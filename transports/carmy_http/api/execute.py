@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult
+from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult, HttpSettings
 from carmy_engine.codec import UniqueNames, answer_body, check_json, check_timeout_ms, decode, invalid_request
 from carmy_engine.transport import OnRunning
 
@@ -54,7 +54,7 @@ def read_call_head(head: RequestHead) -> CallHead:
     return CallHead(problem, head.every(b"idempotency-key"), wants_events(head.every(b"accept")))
 
 
-async def execute(call: CallHead, body_seconds: float, request: Request, engine: BoundEngine) -> Answer:
+async def execute(call: CallHead, limits: HttpSettings, request: Request, engine: BoundEngine) -> Answer:
     """Answer ``POST /agent/execute`` with one JSON document or, if the client prefers it, with a stream of events.
 
     Raises:
@@ -64,7 +64,7 @@ async def execute(call: CallHead, body_seconds: float, request: Request, engine:
     """
     if call.problem is not None:
         raise invalid_request(call.problem)
-    wanted = parse(await request.read_body(body_seconds), call.keys)
+    wanted = parse(await request.read_body(limits), call.keys)
     if call.wants_events:
         return EventResponse(request, engine, wanted)
     return json_response(await request.while_connected(engine.execute, wanted))

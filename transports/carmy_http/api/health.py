@@ -15,9 +15,6 @@ from carmy_engine.transport import RateLimitedLogger, contain
 from ..message import JSON_TYPE, NO_STORE, Request, Response
 from .errors import retry_after
 
-READY_SECONDS = 5.0
-"""For each check. Probes are usually given about ten seconds in all."""
-
 MAX_CHECK_THREADS = 8
 """Threads for plain functions among the checks; a check that hangs keeps its thread, not its caller."""
 
@@ -49,7 +46,7 @@ async def ready(engine: Engine, log: RateLimitedLogger, _request: Request, _call
         outcomes = dict[str, _Check]()
         async with trio.open_nursery() as nursery:
             for name, check in engine.ready_checks.items():
-                nursery.start_soon(_run, name, check, outcomes, log)
+                nursery.start_soon(_run, name, check, engine.settings.http.ready_timeout_secs, outcomes, log)
         checks = {name: outcomes[name] for name in engine.ready_checks}
     is_ready = all(check.ok for check in checks.values())
     waits = [header for check in checks.values() if check.error is not None for header in retry_after(check.error)]
@@ -62,12 +59,16 @@ def _failed(error: AgentError) -> _Check:
 
 
 async def _run(
-    name: str, check: Callable[[], Awaitable[object] | object], outcomes: dict[str, _Check], log: RateLimitedLogger
+    name: str,
+    check: Callable[[], Awaitable[object] | object],
+    seconds: float,
+    outcomes: dict[str, _Check],
+    log: RateLimitedLogger,
 ) -> None:
     outcomes[name] = _failed(
-        AgentError.standard("READY_TIMEOUT", f"the check did not finish within {READY_SECONDS:g} seconds")
+        AgentError.standard("READY_TIMEOUT", f"the check did not finish within {seconds:g} seconds")
     )
-    with trio.move_on_after(READY_SECONDS):
+    with trio.move_on_after(seconds):
         try:
             passed = await _call(check)
         except AgentError as error:

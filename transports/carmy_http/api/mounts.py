@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from carmy_engine import BoundEngine, Engine
+from carmy_engine import BoundEngine, Engine, HttpSettings
 from carmy_engine.transport import raise_own
 
 from ..message import NO_STORE, Answer, BodyWriter, Request, Response, StreamResponse
@@ -153,7 +153,7 @@ class MountedResponse(StreamResponse):
         }
 
 
-async def answer_mounted(app: AsgiApplication, body_seconds: float, request: Request, caller: BoundEngine) -> Answer:
+async def answer_mounted(app: AsgiApplication, limits: HttpSettings, request: Request, caller: BoundEngine) -> Answer:
     """Read the body of a POST, and answer with a mounted application."""
-    body = await request.read_body(body_seconds) if request.head.method == "POST" else b""
+    body = await request.read_body(limits) if request.head.method == "POST" else b""
     return MountedResponse(app, request, caller, body)

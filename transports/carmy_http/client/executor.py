@@ -29,24 +29,20 @@ from carmy_frames.protocol import parse_catalog, parse_event
 from carmy_net import EventReader
 
 from ..api.discovery import CATALOG_PATH, EXECUTE_PATH
-from .http_io import MAX_ANSWER_BYTES, chunks_of, connections, read, send
+from .http_io import chunks_of, connections, read, send
+from .limits import DEFAULT_LIMITS, HttpClientLimits
 from .retries import Failure, Lost, RequestBody, next_wait, read_answer, read_error, wait_for_running
-
-MARGIN_SECONDS = 10.0
-"""Added to the time that the server may take, before a silent connection counts as lost. Tools clean up in this time."""
-
-CATALOG_SECONDS = 30.0
-"""For the catalog."""
-
-SILENCE_SECONDS = 60.0
-"""On a stream of events. The server sends a heartbeat every 15 seconds."""
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def open_http(
-    url: str, *, token: str | None = None, ca_file: str | os.PathLike[str] | None = None
+    url: str,
+    *,
+    token: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    limits: HttpClientLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[HttpClient]:
     """Call a server for the length of a block.
 
@@ -58,6 +54,7 @@ async def open_http(
             on a unix socket, ``http://unix:FILE``.
         token: Sent as ``Authorization: Bearer``.
         ca_file: Certificates in PEM of the authorities that may sign an ``https://`` server's; without it, the public ones.
+        limits: In time, bytes and numbers.
 
     Raises:
         ConfigurationError: The URL or the token is malformed, or the file holds no certificates.
@@ -65,8 +62,8 @@ async def open_http(
     ordinary, file = split_unix_url(url)
     parse_server_url(ordinary, schemes=("http", "https"), example="http://127.0.0.1:3000", has_query=False)
     base = ordinary.rstrip("/").removesuffix(EXECUTE_PATH)
-    http = connections(base, token, file, ca_file)
-    client = HttpClient(http, base, base if file is None else url)
+    http = connections(base, token, file, ca_file, limits)
+    client = HttpClient(http, base, base if file is None else url, limits)
     try:
         yield client
     finally:
@@ -82,10 +79,11 @@ class HttpClient:
     server.
     """
 
-    def __init__(self, http: httpx2.AsyncClient, base: str, name: str) -> None:
+    def __init__(self, http: httpx2.AsyncClient, base: str, name: str, limits: HttpClientLimits) -> None:
         self._http = http
         self._base = base
         self._name = name
+        self._limits = limits
         self._closed = False
         self._scopes: set[trio.CancelScope] = set()
         self._catalog: Catalog | None = None
@@ -104,7 +102,7 @@ class HttpClient:
         server refuses as invalid, gives a result with an empty ``execution_id``.
 
         A request is sent again if nothing was sent. With a ``request_id``, it is sent again also when its connection broke: the
-        server then repeats the answer, or returns ``EXECUTION_UNCERTAIN``. There are at most `MAX_ATTEMPTS`.
+        server then repeats the answer, or returns ``EXECUTION_UNCERTAIN``. There are at most ``limits.max_attempts``.
 
         Raises:
             ClosedError: The server cannot be reached: the tool has not run.
@@ -113,7 +111,7 @@ class HttpClient:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
         try:
-            wanted = RequestBody.of(request)
+            wanted = RequestBody.of(request, self._limits.max_request_bytes)
         except AgentError as error:
             await trio.lowlevel.checkpoint()
             return ExecutionResult(execution_id="", error=error.info)
@@ -135,7 +133,7 @@ class HttpClient:
         self._check_open()
         events = EventChannel()
         try:
-            wanted = RequestBody.of(request)
+            wanted = RequestBody.of(request, self._limits.max_request_bytes)
         except AgentError as error:
             await events.put_refusal(request.tool, ExecutionResult(execution_id="", error=error.info))
             yield events
@@ -213,29 +211,35 @@ class HttpClient:
                 answer = await attempt()
             except Lost as lost:
                 may_have_run |= lost.failure is Failure.LOST
-                wait = next_wait(count, lost.failure, repeatable=repeatable, asked=lost.wait)
+                wait = next_wait(count, lost.failure, repeatable=repeatable, asked=lost.wait, limits=self._limits)
                 if wait is None:
                     if may_have_run:
                         raise self._unknown(lost.why, request_id) from lost
                     raise ClosedError(f"{self._name}: {lost.why}; the call was not sent") from lost
             else:
                 # Only a repeated request can meet its own first attempt.
-                asked = wait_for_running(answer) if may_have_run and isinstance(answer, ExecutionResult) else None
+                asked = (
+                    wait_for_running(answer, self._limits)
+                    if may_have_run and isinstance(answer, ExecutionResult)
+                    else None
+                )
                 if asked is None:
                     return answer
-                wait = next_wait(count, Failure.LOST, repeatable=True, asked=asked)
+                wait = next_wait(count, Failure.LOST, repeatable=True, asked=asked, limits=self._limits)
                 if wait is None:
                     return answer
             await trio.sleep(wait)
 
     async def _ask(self, wanted: RequestBody) -> ExecutionResult:
         response = await self._post(wanted, "application/json")
-        body = await read(response)
+        body = await read(response, self._limits.max_answer_bytes)
         return read_answer(self._name, response.status_code, response.headers, body)
 
     async def _post(self, wanted: RequestBody, accept: str) -> httpx2.Response:
         remaining = trio.current_effective_deadline() - trio.current_time()
-        seconds = SILENCE_SECONDS if accept == "text/event-stream" else wanted.seconds(remaining) + MARGIN_SECONDS
+        limits = self._limits
+        is_stream = accept == "text/event-stream"
+        seconds = limits.silence_secs if is_stream else wanted.seconds(remaining) + limits.margin_secs
         return await send(
             self._http,
             "POST",
@@ -243,12 +247,14 @@ class HttpClient:
             {"content-type": "application/json", "accept": accept},
             seconds,
             wanted.body(remaining),
+            limits=limits,
         )
 
     async def _get_catalog(self) -> Catalog:
         headers = {"accept": "application/json"} | ({"if-none-match": self._etag} if self._catalog is not None else {})
-        response = await send(self._http, "GET", self._base + CATALOG_PATH, headers, CATALOG_SECONDS)
-        body = await read(response)
+        url, limits = self._base + CATALOG_PATH, self._limits
+        response = await send(self._http, "GET", url, headers, limits.catalog_secs, limits=limits)
+        body = await read(response, self._limits.max_answer_bytes)
         if response.status_code == 304 and self._catalog is not None:
             return self._catalog
         if response.status_code != 200:
@@ -277,12 +283,12 @@ class HttpClient:
 
     async def _receive_answer(self, response: httpx2.Response, wanted: RequestBody, events: EventChannel) -> None:
         """Put the answer to an invalid request into the stream, as its last event."""
-        body = await read(response)
+        body = await read(response, self._limits.max_answer_bytes)
         result = read_answer(self._name, response.status_code, response.headers, body)
         await events.put_refusal(wanted.tool, result)
 
     async def _receive_events(self, response: httpx2.Response, wanted: RequestBody, events: EventChannel) -> None:
-        reader = EventReader(MAX_ANSWER_BYTES)
+        reader = EventReader(self._limits.max_answer_bytes)
         seq = 0
         is_complete = False
         try:

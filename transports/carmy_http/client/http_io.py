@@ -16,25 +16,8 @@ import trio
 from carmy_engine import ConfigurationError, grace
 from carmy_engine.transport import check_token, reason_of
 
+from .limits import DEFAULT_LIMITS, HttpClientLimits
 from .retries import Failure, Lost
-
-CONNECT_SECONDS = 10.0
-"""For a connection. A running server accepts it at once."""
-
-WRITE_SECONDS = 30.0
-"""Without progress in sending a request."""
-
-MAX_CONNECTIONS = 1000
-"""At one time; as many executions as a server runs by default. Each call has a connection to itself."""
-
-MAX_IDLE_CONNECTIONS = 20
-"""Kept for the next calls."""
-
-IDLE_SECONDS = 30.0
-"""For keeping them; shorter than servers do, so that a call does not use a connection that is being closed."""
-
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of one answer. The largest outputs that tools are allowed by default have an eighth of it."""
 
 NOT_SENT = (
     httpx2.ConnectError,
@@ -48,14 +31,18 @@ NOT_SENT = (
 
 
 def connections(
-    base: str, token: str | None, file: str | None = None, ca_file: str | os.PathLike[str] | None = None
+    base: str,
+    token: str | None,
+    file: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    limits: HttpClientLimits = DEFAULT_LIMITS,
 ) -> httpx2.AsyncClient:
     """The connections to a server; none is opened yet. The caller closes them.
 
     Raises:
         ConfigurationError: The token is malformed, or the file of authorities holds no certificates.
     """
-    transport = transport_to(base, file, ca_file)
+    transport = transport_to(base, file, ca_file, limits)
     return httpx2.AsyncClient(transport=transport, headers=headers_with(token), trust_env=False)
 
 
@@ -85,7 +72,10 @@ def _authorities(base: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLCo
 
 
 def transport_to(
-    base: str, file: str | None = None, ca_file: str | os.PathLike[str] | None = None
+    base: str,
+    file: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    limits: HttpClientLimits = DEFAULT_LIMITS,
 ) -> httpx2.AsyncHTTPTransport:
     """The connections to a server, or to the file of its socket, below the client that uses them.
 
@@ -95,9 +85,9 @@ def transport_to(
     return httpx2.AsyncHTTPTransport(
         verify=_authorities(base, ca_file),
         limits=httpx2.Limits(
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-            keepalive_expiry=IDLE_SECONDS,
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_idle_connections,
+            keepalive_expiry=limits.idle_secs,
         ),
         uds=file,
         socket_options=_keep_alive() if file is None else None,
@@ -120,6 +110,8 @@ async def send(
     headers: dict[str, str],
     seconds: float,
     content: bytes | None = None,
+    *,
+    limits: HttpClientLimits = DEFAULT_LIMITS,
 ) -> httpx2.Response:
     """Send a request, and return the answer before its body.
 
@@ -130,15 +122,16 @@ async def send(
         headers: Beside those of every request.
         seconds: Until the head of the answer has come, and of silence after it; may be infinite.
         content: The body.
+        limits: For connecting and for sending.
 
     Raises:
         Lost: There was no answer.
     """
     timeout = httpx2.Timeout(
-        connect=CONNECT_SECONDS,
+        connect=limits.connect_secs,
         read=None if math.isinf(seconds) else seconds,
-        write=WRITE_SECONDS,
-        pool=CONNECT_SECONDS,
+        write=limits.write_secs,
+        pool=limits.connect_secs,
     )
     request = http.build_request(method, url, headers=headers, content=content, timeout=timeout)
     try:
@@ -156,8 +149,8 @@ async def send(
         raise _broken(error) from error
 
 
-async def read(response: httpx2.Response) -> bytes:
-    """The whole body. The answer is closed afterwards.
+async def read(response: httpx2.Response, max_bytes: int) -> bytes:
+    """The whole body, of at most `max_bytes`. The answer is closed afterwards.
 
     Raises:
         Lost: The connection broke, or the body is over the limit.
@@ -166,8 +159,8 @@ async def read(response: httpx2.Response) -> bytes:
     async with chunks_of(response) as chunks:
         async for chunk in chunks:
             body += chunk
-            if len(body) > MAX_ANSWER_BYTES:
-                raise Lost(Failure.LOST, f"the answer has more than {MAX_ANSWER_BYTES} bytes", math.inf)
+            if len(body) > max_bytes:
+                raise Lost(Failure.LOST, f"the answer has more than {max_bytes} bytes", math.inf)
     return bytes(body)
 
 

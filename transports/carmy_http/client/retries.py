@@ -13,16 +13,7 @@ from carmy_engine.codec import invalid_request
 from carmy_engine.transport import OnRunning, encode_remote_arguments
 from carmy_frames.protocol import parse_result
 
-from ..message import MAX_BODY_BYTES
-
-MAX_ATTEMPTS = 4
-"""Of one request. With the waits below, a server may be away for about a second and a half."""
-
-FIRST_WAIT_SECONDS = 0.2
-"""Before the second attempt; doubled before each later one."""
-
-MAX_WAIT_SECONDS = 10.0
-"""The longest ``Retry-After`` that is obeyed. A longer one is left to the caller."""
+from .limits import DEFAULT_LIMITS, HttpClientLimits
 
 _NO_ARGUMENTS = msgspec.Raw(b"null")
 """Means ``{}``, as a missing field does; the encoder omits this object."""
@@ -48,8 +39,8 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     on_running: OnRunning = "refuse"
 
     @classmethod
-    def of(cls, request: ExecutionRequest) -> RequestBody:
-        """The body for a request.
+    def of(cls, request: ExecutionRequest, max_bytes: int = DEFAULT_LIMITS.max_request_bytes) -> RequestBody:
+        """The body for a request, of at most `max_bytes`.
 
         Raises:
             AgentError: The request cannot be sent: the error that a server would return.
@@ -66,12 +57,12 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             size = len(found.body(math.inf))
         except (TypeError, UnicodeEncodeError) as error:
             raise invalid_request(f"it cannot be written as JSON: {error}") from None
-        if size > MAX_BODY_BYTES:
+        if size > max_bytes:
             raise AgentError.standard(
                 "PAYLOAD_TOO_LARGE",
-                f"the request has {size} bytes; a server takes {MAX_BODY_BYTES}",
+                f"the request has {size} bytes; a server takes {max_bytes}",
                 suggested_action="Send large content by reference, for example as a URL or a path.",
-                details={"limit_bytes": MAX_BODY_BYTES},
+                details={"limit_bytes": max_bytes},
             )
         return found
 
@@ -117,7 +108,14 @@ class Lost(Exception):  # noqa: N818 - a signal, turned into what the caller get
         self.wait = wait
 
 
-def next_wait(attempt: int, failure: Failure, *, repeatable: bool, asked: float | None = None) -> float | None:
+def next_wait(
+    attempt: int,
+    failure: Failure,
+    *,
+    repeatable: bool,
+    asked: float | None = None,
+    limits: HttpClientLimits = DEFAULT_LIMITS,
+) -> float | None:
     """Seconds until the next attempt; None if there must be none.
 
     Args:
@@ -125,19 +123,20 @@ def next_wait(attempt: int, failure: Failure, *, repeatable: bool, asked: float 
         failure: Of the last attempt.
         repeatable: Sending it twice is harmless: it has a request_id, or only reads the catalog.
         asked: The wait that the server asks for, in seconds.
+        limits: The number of attempts and the lengths of waits.
     """
-    if attempt >= MAX_ATTEMPTS or (failure is Failure.LOST and not repeatable):
+    if attempt >= limits.max_attempts or (failure is Failure.LOST and not repeatable):
         return None
-    wait = FIRST_WAIT_SECONDS * 2 ** (attempt - 1) if asked is None else asked
-    return wait if wait <= MAX_WAIT_SECONDS else None
+    wait = limits.first_wait_secs * 2 ** (attempt - 1) if asked is None else asked
+    return wait if wait <= limits.max_wait_secs else None
 
 
-def wait_for_running(result: ExecutionResult) -> float | None:
+def wait_for_running(result: ExecutionResult, limits: HttpClientLimits = DEFAULT_LIMITS) -> float | None:
     """Seconds to wait before asking again, if a repeated request met its own earlier attempt; None otherwise."""
     error = result.error
     if error is None or error.code != "EXECUTION_UNCERTAIN" or (error.details or {}).get("state") != "running":
         return None
-    return error.retry_after or FIRST_WAIT_SECONDS
+    return error.retry_after or limits.first_wait_secs
 
 
 class _Error(msgspec.Struct):

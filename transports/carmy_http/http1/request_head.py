@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from carmy_net.http1 import FramingError, ParsedHead, read_head
+from carmy_net.http1 import MAX_HEAD_BYTES, FramingError, ParsedHead, read_head
 
 
-def read_request_head(raw: bytes) -> ParsedHead:
+def read_request_head(raw: bytes, max_bytes: int = MAX_HEAD_BYTES) -> ParsedHead:
     """Parse a complete head, blank line included, without its offers to change the protocol.
 
     Leaving an offer out is how a server declines it (RFC 9110, 7.8): HTTP/2 is never spoken in clear text. WebSocket is refused
@@ -14,7 +14,7 @@ def read_request_head(raw: bytes) -> ParsedHead:
     Raises:
         FramingError: It is no head of a request, or asks for a WebSocket.
     """
-    head = read_head(raw)
+    head = read_head(raw, max_bytes)
     offers = [value for name, value in head.headers if name == b"upgrade"]
     if not offers:
         return head

@@ -21,6 +21,7 @@ from hypercorn.config import Config
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
+from carmy_engine import HttpSettings
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import RateLimitedLogger, contain
 
@@ -29,7 +30,7 @@ from ..api.mounts import AsgiApplication, Message, Scope
 from ..message import Response
 from .admission import Admission
 from .guarded_stream import GuardedStream, GuardedTlsStream
-from .http2_stream import MAX_STREAMS, GuardedHttp2Stream
+from .http2_stream import BLOCK_FACTOR, MAX_STREAMS, GuardedHttp2Stream
 from .tls_stream import TlsStream
 
 log = logging.getLogger("carmy.http")
@@ -40,7 +41,7 @@ AnyGuardedStream: TypeAlias = GuardedStream | GuardedHttp2Stream
 class _Shared(TypedDict):
     """What both kinds of stream get."""
 
-    header_seconds: float
+    settings: HttpSettings
     is_draining: Callable[[], bool]
     refusal: Callable[[int, str], Response]
     admission: Admission
@@ -141,7 +142,7 @@ def _refusal(status: int, reason: str, _peer: str | None) -> Response:
 
 def connector(
     app: AsgiApplication,
-    header_seconds: float,
+    settings: HttpSettings,
     is_draining: Callable[[], bool] = bool,
     refusal: Callable[[int, str, str | None], Response] = _refusal,
     tls: ssl.SSLContext | None = None,
@@ -150,12 +151,12 @@ def connector(
 
     Args:
         app: The ASGI application that answers.
-        header_seconds: For the handshake of TLS, and for the head of a request.
+        settings: Limits in time and bytes.
         is_draining: Whether the server is going away; never, unless given.
         refusal: Makes the answer to what is no request, from its status, its reason and the client's address.
         tls: For TLS, and for HTTP/2 if it offers ``h2``; None for plain text.
     """
-    config = _config()
+    config = _config(settings)
     context = WorkerContext(None)
     limited_log = RateLimitedLogger(log)
     admission = Admission()
@@ -169,7 +170,7 @@ def connector(
             return refusal(status, reason, _peer_of(stream))
 
         shared: _Shared = {
-            "header_seconds": header_seconds,
+            "settings": settings,
             "is_draining": is_draining,
             "refusal": refused,
             "admission": admission,
@@ -178,7 +179,7 @@ def connector(
         if tls is None:
             return GuardedStream(stream, **shared)
         secured = TlsStream(stream, tls)
-        with trio.move_on_after(header_seconds):
+        with trio.move_on_after(settings.header_timeout_secs):
             try:
                 protocol = await secured.handshake()
             except trio.BrokenResourceError:
@@ -203,7 +204,7 @@ def _peer_of(stream: trio.SocketStream) -> str | None:
     return None if isinstance(name, str) else str(name[0])
 
 
-def _config() -> Config:
+def _config(settings: HttpSettings) -> Config:
     """Hypercorn's configuration: what `GuardedStream` decides is left open here."""
     config = Config()
     config.accesslog = None
@@ -213,4 +214,5 @@ def _config() -> Config:
     config.keep_alive_max_requests = sys.maxsize
     config.h11_max_incomplete_size = sys.maxsize
     config.h2_max_concurrent_streams = MAX_STREAMS
+    config.h2_max_header_list_size = BLOCK_FACTOR * settings.max_head_bytes
     return config

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 
 import trio
 
+from carmy_engine import HttpSettings
 from carmy_net.http1 import BodyReader, FramingError, HeadReader, ParsedHead
 
-from .. import limits
 from ..api.mounts import Message, Scope
 from ..http1.request_head import read_request_head
 from ..http1.response_bytes import render_response
+from ..limits import LATE_SECONDS, READ_BYTES, WRITE_BYTES
 from ..message import Response
 from .admission import Admission
 from .tls_stream import OverTls, TlsStream
@@ -46,7 +47,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     Args:
         stream: The connection.
-        header_seconds: For the head of a request.
+        settings: Limits in time and bytes.
         is_draining: Whether the server is going away, so that the next answer is the last one.
         refusal: Makes the answer to what is no request, from its status and reason.
         admission: Decides when a request begins.
@@ -60,7 +61,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self,
         stream: trio.SocketStream | TlsStream,
         *,
-        header_seconds: float,
+        settings: HttpSettings,
         is_draining: Callable[[], bool],
         refusal: Callable[[int, str], Response],
         admission: Admission,
@@ -68,13 +69,13 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     ) -> None:
         self.socket = stream.socket
         self._stream = stream
-        self._header_seconds = header_seconds
+        self._settings = settings
         self._is_draining = is_draining
         self._refusal = refusal
         self._admission = admission
         self._log = log
         self._phase = _Phase.HEAD
-        self._heads = HeadReader()
+        self._heads = HeadReader(settings.max_head_bytes)
         self._body = BodyReader(0)
         self._is_chunked = False
         self._is_wanted = False  # a piece of the body
@@ -83,7 +84,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._checked = bytearray()  # for the parser
         self._is_first = True  # the next request, of this connection
         self._expecting = False  # the rest of a head
-        self._deadline = trio.current_time() + header_seconds
+        self._deadline = trio.current_time() + settings.header_timeout_secs
         self._reading = trio.CancelScope()
         self._serving = trio.CancelScope()
         self._running = 0  # requests that the application works on, also behind its answer
@@ -223,7 +224,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             return  # the rest of it will not be read, and the server closes
         self._phase = _Phase.HEAD
         # While the server drains: since the answer, which does not say that it is the last one.
-        self._set_deadline(limits.LAST_REQUEST_SECONDS if self._is_draining() else limits.KEEP_ALIVE_SECONDS)
+        self._set_deadline(self._settings.last_request_secs if self._is_draining() else self._settings.keep_alive_secs)
         self._reading.cancel()
 
     def abort(self) -> None:
@@ -238,7 +239,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     def drain(self) -> None:
         """The server is going away: close as soon as no answer is owed, and none asked for."""
         if self._phase is _Phase.HEAD and not self._expecting:
-            self._set_deadline(limits.LAST_REQUEST_SECONDS)
+            self._set_deadline(self._settings.last_request_secs)
 
     async def serve(self, run: Callable[[], Awaitable[None]]) -> None:
         """Run the server, until no request comes any more and the application has ended."""
@@ -267,10 +268,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         if self._phase is _Phase.HEAD:
             raw = self._heads.take(self._received)
             if raw is not None:
-                self._begin_request(read_request_head(raw))
+                self._begin_request(read_request_head(raw, self._settings.max_head_bytes))
             elif not self._expecting and self._received.strip(b"\r"):  # empty lines buy no time
                 self._expecting = True
-                self._set_deadline(self._header_seconds)
+                self._set_deadline(self._settings.header_timeout_secs)
         if self._phase is _Phase.BODY and (self._is_wanted or self._client_ended):
             self._body.take(self._received)
             self._pass_body()
@@ -312,12 +313,12 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         data = await self._receive_until(self._deadline)
         if data is None and self._is_late() and not self._expecting:
             # What came in time may wait in the kernel, because other tasks have kept this one from running.
-            data = await self._receive_until(trio.current_time() + limits.LATE_SECONDS)
+            data = await self._receive_until(trio.current_time() + LATE_SECONDS)
         if data:
             self._received += data
-            if self._phase is _Phase.ANSWER and len(self._received) > limits.MAX_PIPELINED_BYTES:
+            if self._phase is _Phase.ANSWER and len(self._received) > self._settings.max_pipelined_bytes:
                 self._log.warning(
-                    "closing a connection: more than %d bytes behind a request", limits.MAX_PIPELINED_BYTES
+                    "closing a connection: more than %d bytes behind a request", self._settings.max_pipelined_bytes
                 )
                 self.abort()
         elif data is not None:
@@ -332,10 +333,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     async def _receive_until(self, deadline: float) -> bytes | None:
         """The next bytes, empty at the client's end; None when the wait was ended or the connection is broken."""
         with trio.CancelScope(deadline=deadline) as self._reading:
-            if self._phase is _Phase.BODY and len(self._received) > limits.MAX_UNREAD_BYTES:
+            if self._phase is _Phase.BODY and len(self._received) > self._settings.max_unread_bytes:
                 await trio.sleep_forever()
             try:
-                return bytes(await self._stream.receive_some(limits.READ_BYTES))
+                return bytes(await self._stream.receive_some(READ_BYTES))
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self.abort()
         return None
@@ -374,14 +375,15 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         async with self._sending:
             view = memoryview(data)
             try:
-                for start in range(0, len(view), limits.WRITE_BYTES):
+                for start in range(0, len(view), WRITE_BYTES):
                     if self._broken:
                         return
-                    with trio.move_on_after(limits.WRITE_SECONDS) as scope:
-                        await self._stream.send_all(view[start : start + limits.WRITE_BYTES])
+                    with trio.move_on_after(self._settings.write_timeout_secs) as scope:
+                        await self._stream.send_all(view[start : start + WRITE_BYTES])
                     if scope.cancelled_caught:
                         self._log.info(
-                            "closing a connection: the client took nothing for %g seconds", limits.WRITE_SECONDS
+                            "closing a connection: the client took nothing for %g seconds",
+                            self._settings.write_timeout_secs,
                         )
                         self.abort()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -393,11 +395,11 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     async def _linger(self) -> None:
         """Shut down sending, and read until the client closes its side, within limits."""
-        with trio.move_on_after(limits.LINGER_SECONDS):
+        with trio.move_on_after(self._settings.linger_timeout_secs):
             await self._stream.send_eof()
             discarded = 0
-            while discarded < limits.MAX_LINGER_BYTES:
-                data = await self._stream.receive_some(limits.READ_BYTES)
+            while discarded < self._settings.max_linger_bytes:
+                data = await self._stream.receive_some(READ_BYTES)
                 if not data:
                     return
                 discarded += len(data)

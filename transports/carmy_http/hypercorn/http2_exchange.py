@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .. import limits
 from ..api.mounts import Message
 from .http2_head import OF_CONNECTION
 
@@ -89,7 +88,7 @@ class Http2Exchange:
                     await send({**message, "headers": headers, "trailers": False})
                 self.is_answered = True
             elif message["type"] == "http.response.body":
-                self._writing = trio.CancelScope(deadline=trio.current_time() + limits.WRITE_SECONDS)
+                self._writing = trio.CancelScope(deadline=trio.current_time() + self._connection.write_seconds)
                 with self._writing:
                     await send(message)
                     self._is_complete = not message.get("more_body", False)
@@ -114,7 +113,7 @@ class Http2Exchange:
 
     def progress(self) -> None:
         """A part of the answer is on its way: the time limit of writing begins anew."""
-        self._writing.deadline = trio.current_time() + limits.WRITE_SECONDS
+        self._writing.deadline = trio.current_time() + self._connection.write_seconds
 
     def take_data(self, data: bytes, *, is_last: bool) -> None:
         """Hold a piece of the body until the application asks for it. A wrong length resets the stream."""

@@ -32,7 +32,7 @@ class Http2Head(NamedTuple):
     expects_continue: bool
 
 
-def read_http2_head(headers: HeaderList) -> Http2Head:
+def read_http2_head(headers: HeaderList, max_bytes: int) -> Http2Head:
     """Check a decoded header block.
 
     The head is also read as one of HTTP/1.1, so that both versions accept the same requests.
@@ -70,7 +70,7 @@ def read_http2_head(headers: HeaderList) -> Http2Head:
         b"host: " + authority,
         *(b"%b: %b" % field for field in fields),
     ]
-    head = read_request_head(b"\r\n".join([*lines, b"", b""]))
+    head = read_request_head(b"\r\n".join([*lines, b"", b""]), max_bytes)
     has_length = any(name == b"content-length" for name, _ in fields)
     plain = [(b":method", method), (b":scheme", pseudo[b":scheme"]), (b":authority", authority), (b":path", path)]
     plain += [field for field in fields if field[0] != b"expect"]

@@ -25,10 +25,11 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from carmy_net.http1 import MAX_HEAD_BYTES, FramingError
+from carmy_engine import HttpSettings
+from carmy_net.http1 import FramingError
 
-from .. import limits
 from ..api.mounts import Scope
+from ..limits import READ_BYTES, WRITE_BYTES
 from ..message import Response
 from .admission import Admission
 from .http2_budget import ENHANCE_YOUR_CALM, Budget, Http2Error
@@ -41,8 +42,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_STREAMS = 100
 """Requests of one connection at one time, which the server announces; a reset one counts until its application has ended."""
 
-MAX_BLOCK_BYTES = 2 * MAX_HEAD_BYTES
-"""Of a header block, compressed and decompressed. Beyond `MAX_HEAD_BYTES` the request is refused, beyond this the connection."""
+BLOCK_FACTOR = 2
+"""A header block may have so many times ``max_head_bytes``, compressed and decompressed. A longer head is refused, and beyond this the
+connection ends."""
 
 CONNECTION_WINDOW_BYTES = 1024 * 1024
 """Unread bodies of all streams together. A single one is bounded by the window of 65,535 bytes that each stream has."""
@@ -89,7 +91,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
 
     Args:
         stream: The connection; its handshake has chosen ``h2``.
-        header_seconds: For the preface, and for each header block.
+        settings: Limits in time and bytes.
         is_draining: Whether the server is going away.
         refusal: Makes the answer to what is no request, from its status and reason.
         admission: Decides when a request begins.
@@ -97,6 +99,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
 
     Attributes:
         socket: The connection's socket, for its addresses.
+        write_seconds: Without progress. A client that takes nothing for so long counts as gone.
     """
 
     alpn_protocol = "h2"
@@ -105,7 +108,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         self,
         stream: TlsStream,
         *,
-        header_seconds: float,
+        settings: HttpSettings,
         is_draining: Callable[[], bool],
         refusal: Callable[[int, str], Response],
         admission: Admission,
@@ -113,11 +116,13 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
     ) -> None:
         self.socket = stream.socket
         self._stream = stream
-        self._header_seconds = header_seconds
+        self._settings = settings
+        self.write_seconds = settings.write_timeout_secs
+        self._max_block_bytes = BLOCK_FACTOR * settings.max_head_bytes
         self._refusal = refusal
         self._admission = admission
         self._log = log
-        self._decoder = Decoder(MAX_BLOCK_BYTES)
+        self._decoder = Decoder(self._max_block_bytes)
         self._decoder.max_allowed_table_size = _MAX_TABLE_BYTES
         self._encoder = Encoder()
         self._control = Budget(CONTROL_BURST, CONTROL_PER_SECOND)
@@ -133,7 +138,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         self._held_bytes = 0
         self._discarded_bytes = 0
         self._has_announced = False
-        self._deadline = trio.current_time() + header_seconds
+        self._deadline = trio.current_time() + settings.header_timeout_secs
         self._goaway_at = math.inf
         self._refuses_new = False
         self._outgoing = bytearray()
@@ -252,7 +257,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         """Announce that the server is going away; refuse new requests a moment later, and close when all are answered (6.8)."""
         if self._goaway_at == math.inf:
             self.write(_goaway(_LAST_STREAM, NO_ERROR))
-            self._goaway_at = trio.current_time() + limits.LAST_REQUEST_SECONDS
+            self._goaway_at = trio.current_time() + self._settings.last_request_secs
             self._reading.cancel()
 
     async def serve(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -268,11 +273,11 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         """Take leave of the client within bounds, and close."""
         try:
             if self._lingers and not self._broken:
-                with trio.move_on_after(limits.LINGER_SECONDS):
+                with trio.move_on_after(self._settings.linger_timeout_secs):
                     await self._stream.send_eof()
                     discarded = 0
-                    while discarded < limits.MAX_LINGER_BYTES and (
-                        data := await self._stream.receive_some(limits.READ_BYTES)
+                    while discarded < self._settings.max_linger_bytes and (
+                        data := await self._stream.receive_some(READ_BYTES)
                     ):
                         discarded += len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -348,7 +353,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         if exchange.is_over and not exchange.is_running:
             self._exchanges.pop(exchange.number, None)
             if not self._exchanges:
-                self._deadline = trio.current_time() + limits.KEEP_ALIVE_SECONDS
+                self._deadline = trio.current_time() + self._settings.keep_alive_secs
                 self._reading.cancel()
         if self._client_ended or self._broken or self._closed:
             self._leave_idle_server()
@@ -374,7 +379,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
                 return None
             del buffer[: len(PREFACE)]
             self._has_preface = True
-            self._deadline = trio.current_time() + limits.KEEP_ALIVE_SECONDS
+            self._deadline = trio.current_time() + self._settings.keep_alive_secs
             self._passed += PREFACE
         if len(buffer) < _FRAME_HEADER_BYTES:
             return None
@@ -440,18 +445,18 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
             self._take_block(frame)
         else:
             self._block = frame
-            self._deadline = trio.current_time() + self._header_seconds
+            self._deadline = trio.current_time() + self._settings.header_timeout_secs
 
     def _take_continuation(self, block: HeadersFrame, frame: Frame) -> None:
         if not isinstance(frame, ContinuationFrame) or frame.stream_id != block.stream_id:
             raise Http2Error(PROTOCOL_ERROR, "a header block is interrupted")
         self._control.spend("frames without a request")
         block.data += frame.data
-        if len(block.data) > MAX_BLOCK_BYTES:
-            raise Http2Error(ENHANCE_YOUR_CALM, f"a header block has more than {MAX_BLOCK_BYTES} bytes")
+        if len(block.data) > self._max_block_bytes:
+            raise Http2Error(ENHANCE_YOUR_CALM, f"a header block has more than {self._max_block_bytes} bytes")
         if "END_HEADERS" in frame.flags:
             self._block = None
-            self._deadline = math.inf if self._exchanges else trio.current_time() + limits.KEEP_ALIVE_SECONDS
+            self._deadline = math.inf if self._exchanges else trio.current_time() + self._settings.keep_alive_secs
             self._take_block(block)
 
     def _take_block(self, frame: HeadersFrame) -> None:
@@ -473,7 +478,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
             self._resets.spend("requests at one time")
             return
         try:
-            head = read_http2_head(headers)
+            head = read_http2_head(headers, self._settings.max_head_bytes)
             if is_last and head.length:
                 raise FramingError(400, "the request has no body, but announces one")
         except FramingError as error:
@@ -519,7 +524,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
             self.discard(len(data))
             return
         self._held_bytes += len(data)
-        if self._held_bytes > CONNECTION_WINDOW_BYTES + limits.MAX_UNREAD_BYTES:
+        if self._held_bytes > CONNECTION_WINDOW_BYTES + self._settings.max_unread_bytes:
             raise Http2Error(FLOW_CONTROL_ERROR, "the client sends more than it may")
         if exchange.client_ended:
             exchange.take_data(data, is_last=True)
@@ -560,7 +565,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         deadline = min(self._deadline, self._goaway_at)
         with trio.CancelScope(deadline=deadline) as self._reading:
             try:
-                data = await self._stream.receive_some(limits.READ_BYTES)
+                data = await self._stream.receive_some(READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self.abort()
                 return
@@ -627,12 +632,12 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
                     self._has_outgoing = trio.Event()
                     await self._has_outgoing.wait()
                     continue
-                piece = bytes(self._outgoing[: limits.WRITE_BYTES])
-                del self._outgoing[: limits.WRITE_BYTES]
-                with trio.move_on_after(limits.WRITE_SECONDS) as scope:
+                piece = bytes(self._outgoing[:WRITE_BYTES])
+                del self._outgoing[:WRITE_BYTES]
+                with trio.move_on_after(self.write_seconds) as scope:
                     await self._stream.send_all(piece)
                 if scope.cancelled_caught:
-                    self._log.info("closing a connection: the client took nothing for %g seconds", limits.WRITE_SECONDS)
+                    self._log.info("closing a connection: the client took nothing for %g seconds", self.write_seconds)
                     self.abort()
                 self._room.unpark_all()
         except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -25,10 +25,10 @@ from carmy_engine.errors import AgentError
 from carmy_engine.transport import contain
 from carmy_net.http1 import END_OF_HEAD, BodyReader, FramingError, HeadReader
 
-from .. import limits
 from ..api.endpoints import find_route
 from ..api.errors import error_response
 from ..http1.response_bytes import render_response
+from ..limits import READ_BYTES
 from ..message import Answer, Disconnected, Response
 from .body_writer import NativeBodyWriter
 from .event_writer import EventSink
@@ -86,14 +86,14 @@ class NativeConnection:
         self._socket.setblocking(False)
         self._shared = shared
         self._dispatcher = None if reserved else shared.dispatcher
-        self._header_seconds = (
-            min(shared.header_seconds, RESERVED_HEADER_SECONDS) if reserved else shared.header_seconds
-        )
+        self._limits = shared.settings
+        seconds = shared.settings.header_timeout_secs
+        self._header_seconds = min(seconds, RESERVED_HEADER_SECONDS) if reserved else seconds
         self._reserved = reserved
         self._scope = trio.CancelScope()
         self._cancel_reason: _CancelReason | None = None
         self._buffer = bytearray()
-        self._heads = HeadReader()
+        self._heads = HeadReader(shared.settings.max_head_bytes)
         self._receiving_head = False
         self._answering = False
         self._sent_continue = True
@@ -125,7 +125,7 @@ class NativeConnection:
             if self._cancel_reason is _CancelReason.LATE and self._buffer:
                 lingers = await self._send(self._refusal(408, "the request's head did not arrive in time"))
             if lingers:
-                await linger(self._socket)
+                await linger(self._socket, self._limits)
         except OSError:
             pass  # the client reset the connection
         except BaseException as error:  # noqa: BLE001 - the boundary of one connection
@@ -139,7 +139,7 @@ class NativeConnection:
     def drain(self) -> None:
         """Close the connection as soon as no answer is owed, because the server stops."""
         if not self._answering and not self._buffer:
-            self.timer.start(limits.LAST_REQUEST_SECONDS)
+            self.timer.start(self._limits.last_request_secs)
 
     def on_timeout(self) -> None:
         """Read on during a call that takes longer, or end a connection whose request is late. See `Timeouts.add`."""
@@ -239,7 +239,7 @@ class NativeConnection:
         """Another request may follow."""
         self._answering = False
         draining = self._shared.is_draining()  # since the answer was rendered, without "connection: close"
-        self.timer.start(limits.LAST_REQUEST_SECONDS if draining else limits.KEEP_ALIVE_SECONDS)
+        self.timer.start(self._limits.last_request_secs if draining else self._limits.keep_alive_secs)
 
     async def next_chunk(self, body: BodyReader) -> bytes:
         """The next piece of the current request's body; empty at its end.
@@ -316,7 +316,7 @@ class NativeConnection:
         if self._sleeper is None:
             return None
         try:
-            data = self._socket.recv(limits.READ_BYTES)
+            data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -387,7 +387,7 @@ class NativeConnection:
         """Send the rest of an answer. False when the client has gone."""
         self._unsent = None
         self._remove()
-        if not await send_rest(self._socket, data, sent, self._shared.log):
+        if not await send_rest(self._socket, data, sent, self._limits.write_timeout_secs, self._shared.log):
             return False
         self._end_answer()
         return True
@@ -400,12 +400,12 @@ class NativeConnection:
             if self._cancel_reason is not None:
                 await trio.lowlevel.checkpoint()  # cancelled at the moment when the bytes arrived
             try:
-                return self._socket.recv(limits.READ_BYTES)
+                return self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 continue
 
     async def _send(self, data: bytes) -> bool:
-        return await send_all(self._socket, data, self._shared.log)
+        return await send_all(self._socket, data, self._limits.write_timeout_secs, self._shared.log)
 
     async def _send_piece(self, data: bytes) -> None:
         if not await self._send(data):
@@ -448,18 +448,18 @@ class NativeConnection:
 
     def _read_ahead(self) -> None:
         try:
-            data = self._socket.recv(limits.READ_BYTES)
+            data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         self._buffer += data
-        is_flood = len(self._buffer) > limits.MAX_PIPELINED_BYTES
+        is_flood = len(self._buffer) > self._limits.max_pipelined_bytes
         if data and not is_flood:
             return
         if is_flood:
             self._shared.log.warning(
-                "closing a connection: more than %d bytes behind a request", limits.MAX_PIPELINED_BYTES
+                "closing a connection: more than %d bytes behind a request", self._limits.max_pipelined_bytes
             )
         self._cancel(_CancelReason.GONE)
         self._reader = None  # nothing more is read

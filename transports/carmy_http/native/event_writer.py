@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from carmy_engine import BoundEngine, ExecutionRequest
+from carmy_engine import BoundEngine, ExecutionRequest, HttpSettings
 from carmy_engine.transport import EventBuffer, RateLimitedLogger, contain
 
 from ..api import event_response
@@ -115,9 +115,9 @@ class EventSink(EventBuffer):
         try:
             if self._sock.fileno() < 0:
                 raise trio.ClosedResourceError
-            done = await send_rest(self._sock, data, sent, self._writer.log)
+            done = await send_rest(self._sock, data, sent, self._writer.write_seconds, self._writer.log)
             while done and (data := self._piece()):
-                done = await send_all(self._sock, data, self._writer.log)
+                done = await send_all(self._sock, data, self._writer.write_seconds, self._writer.log)
         except trio.ClosedResourceError:
             pass  # the connection has ended
         except BaseException as error:  # noqa: BLE001 - as above
@@ -145,11 +145,12 @@ class EventWriter:
 
     Args:
         log: For failures that a client causes.
-        heartbeat_seconds: Silence after which a heartbeat is sent.
+        settings: When to send a heartbeat, and how long a write may take.
     """
 
-    def __init__(self, log: RateLimitedLogger, heartbeat_seconds: float) -> None:
-        self._heartbeat_seconds = heartbeat_seconds
+    def __init__(self, log: RateLimitedLogger, settings: HttpSettings) -> None:
+        self._heartbeat_seconds = settings.heartbeat_secs
+        self.write_seconds = settings.write_timeout_secs
         self.log = log
         self._scheduled: dict[EventSink, None] = {}
         self._silent_since: OrderedDict[EventSink, float] = OrderedDict()

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, Unpack
 from urllib.parse import unquote
 
+from carmy_engine import HttpSettings
 from carmy_net.http1 import BodyReader
 
 from ..http1.request_head import read_request_head
-from ..message import MAX_BODY_BYTES, HeaderList, Request, RequestHead, body_too_large, split_path
+from ..message import HeaderList, Request, RequestHead, body_too_large, split_path
 
 if TYPE_CHECKING:
     from .connection import NativeConnection
@@ -56,7 +57,7 @@ class Head(RequestHead):
         self.length = length
 
 
-def parse_head(raw: bytes) -> Head:
+def parse_head(raw: bytes, max_bytes: int) -> Head:
     """Parse a complete head, blank line included.
 
     A parser in C would be no faster (1.4 µs against 1.0 for a usual head) and accepts a fixed list of methods, so that the front ends
@@ -65,7 +66,7 @@ def parse_head(raw: bytes) -> Head:
     Raises:
         FramingError: See `read_request_head`.
     """
-    head = read_request_head(raw)
+    head = read_request_head(raw, max_bytes)
     path, authority = split_path(unquote(head.target.partition(b"?")[0].decode("ascii")))
     return Head(
         method=head.method.decode("ascii"),
@@ -80,14 +81,19 @@ def parse_head(raw: bytes) -> Head:
 
 
 class HeadCache:
-    """Parses heads, and returns the same object for the same bytes: clients send few different heads, again and again."""
+    """Parses heads, and returns the same object for the same bytes: clients send few different heads, again and again.
 
-    def __init__(self) -> None:
-        self._parse_cached = functools.lru_cache(MAX_CACHED_HEADS)(parse_head)
+    Args:
+        max_bytes: Of a head.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._parse = functools.partial(parse_head, max_bytes=max_bytes)
+        self._parse_cached = functools.lru_cache(MAX_CACHED_HEADS)(self._parse)
 
     def parse(self, raw: bytes) -> Head:
         """See `parse_head`."""
-        return self._parse_cached(raw) if len(raw) <= MAX_CACHED_HEAD_BYTES else parse_head(raw)
+        return self._parse_cached(raw) if len(raw) <= MAX_CACHED_HEAD_BYTES else self._parse(raw)
 
 
 class NativeRequest(Request):
@@ -112,15 +118,15 @@ class NativeRequest(Request):
         """The client has sent the whole body."""
         return isinstance(self._body, bytes) or self._body.complete
 
-    async def read_body(self, seconds: float) -> bytes:
+    async def read_body(self, limits: HttpSettings) -> bytes:
         """See `Request`. Most bodies have arrived together with their heads, and need no time limit."""
         body = self._body
         if not isinstance(body, bytes):
             if not body.complete:
-                return await super().read_body(seconds)
+                return await super().read_body(limits)
             body = body.read()
-        if len(body) > MAX_BODY_BYTES:
-            raise body_too_large()
+        if len(body) > limits.max_body_bytes:
+            raise body_too_large(limits.max_body_bytes)
         return body
 
     async def next_chunk(self) -> bytes:

@@ -12,7 +12,6 @@ import trio
 from carmy_engine import Engine
 from carmy_engine.transport import RateLimitedLogger, raise_single
 
-from ..api import event_response
 from ..api.endpoints import Endpoints
 from .event_writer import EventWriter
 from .leader_follower import Dispatcher
@@ -36,23 +35,22 @@ class SharedState:
         timeouts: Checks the connections' timers.
         event_writer: Writes streams of events.
         dispatcher: Serves idle connections; None where there is no epoll.
-        header_seconds: For the head of a request.
+        settings: Limits in time and bytes.
     """
 
     def __init__(self, engine: Engine, endpoints: Endpoints) -> None:
         self.endpoints = endpoints
+        self.settings = engine.settings.http
         self.log = RateLimitedLogger(log)
-        self.heads = HeadCache()
+        self.heads = HeadCache(self.settings.max_head_bytes)
         self.timeouts = Timeouts(self.log)
-        self.event_writer = EventWriter(self.log, event_response.HEARTBEAT_SECONDS)
+        self.event_writer = EventWriter(self.log, self.settings)
         self.dispatcher: Dispatcher | None = Dispatcher(self.log) if sys.platform == "linux" else None
-        self.header_seconds = engine.settings.http.header_timeout_secs
         self.is_draining = engine.stopping.is_set
-        self._max_connections = engine.settings.http.max_connections
 
     def is_full(self) -> bool:
         """True if there are more connections than the limit allows."""
-        return len(self.timeouts) > self._max_connections
+        return len(self.timeouts) > self.settings.max_connections
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -37,22 +37,11 @@ from carmy_frames.driver import EventChannel
 from ..protocol.request_state import REQUEST_ID, TIMEOUT_MS
 from .calls import Narrator, call_params
 from .catalog import FarTool, Override, catalog_of, check_overrides, far_tool
+from .limits import DEFAULT_LIMITS, McpClientLimits
 from .link import CALL, Call, Link
 from .results import Answered, answered, error_answered, unreadable
 from .stdio import open_process
 from .streamable_http import name_of, open_url
-
-READY_SECONDS = 30.0
-"""For a server to start, to agree on a version, and to list its tools."""
-
-CATALOG_SECONDS = 30.0
-"""For a listing, all of its pages."""
-
-MAX_PAGES = 1000
-"""Of one listing. A server that always has another one would never be done."""
-
-MARGIN_SECONDS = 10.0
-"""Grace beyond a call's limit before the silence of a server that applies limits counts as a loss: tools clean up meanwhile."""
 
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -68,7 +57,7 @@ async def open_mcp(
     cwd: str | Path | None = None,
     tools: Mapping[str, Override] | None = None,
     trusted: bool = False,
-    ready_seconds: float = READY_SECONDS,
+    limits: McpClientLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[McpClient]:
     """Execute through an MCP server for the length of a block.
 
@@ -88,7 +77,7 @@ async def open_mcp(
         tools: By the name of a tool, what you know better than its server: ``effect``, ``idempotent``, ``parallel_safe``,
             ``confirmation``.
         trusted: The server is one of this package; its ``_meta`` overrides the hints.
-        ready_seconds: Until its tools are known.
+        limits: In time, bytes and numbers.
 
     Raises:
         ConfigurationError: An argument is malformed, or `tools` names what the server does not have.
@@ -100,17 +89,17 @@ async def open_mcp(
     if isinstance(server, str):
         if env is not None or cwd is not None:
             raise ConfigurationError("env and cwd are for a command, not for a URL")
-        what, link = name_of(server), open_url(server, token)
+        what, link = name_of(server), open_url(server, token, limits)
     else:
         if token is not None:
             raise ConfigurationError("token is for a URL; give a command what it needs by env")
         if not server:
             raise ConfigurationError("a command has at least the name of a program")
-        what, link = server[0], open_process(server, env, cwd)
+        what, link = server[0], open_process(server, env, cwd, limits)
     try:
         async with link as opened:
-            client = McpClient(opened, what, overrides, trusted=trusted)
-            async with client.connected(ready_seconds):
+            client = McpClient(opened, what, overrides, limits, trusted=trusted)
+            async with client.connected():
                 yield client
     except BaseExceptionGroup as group:
         raise_single(group)
@@ -123,7 +112,16 @@ class McpClient:
     waited for.
     """
 
-    def __init__(self, link: Link, what: str, overrides: Mapping[str, Mapping[str, Any]], *, trusted: bool) -> None:
+    def __init__(
+        self,
+        link: Link,
+        what: str,
+        overrides: Mapping[str, Mapping[str, Any]],
+        limits: McpClientLimits,
+        *,
+        trusted: bool,
+    ) -> None:
+        self._limits = limits
         self._link = link
         self._what = what
         self._overrides = overrides
@@ -133,7 +131,7 @@ class McpClient:
         self._calls = 0
 
     @asynccontextmanager
-    async def connected(self, seconds: float) -> AsyncIterator[None]:
+    async def connected(self) -> AsyncIterator[None]:
         """For `open_mcp`: agree on a version, and learn the tools."""
         protocol = Client(
             _Streams(self._link),
@@ -141,6 +139,7 @@ class McpClient:
             client_info=types.Implementation(name="carmy-engine", version=__version__),
         )
         is_ready = False
+        seconds = self._limits.ready_secs
         try:
             with trio.CancelScope(relative_deadline=seconds) as limit:
                 async with protocol, trio.open_nursery() as background:
@@ -225,12 +224,12 @@ class McpClient:
 
     async def _relist(self) -> None:
         try:
-            with trio.fail_after(CATALOG_SECONDS):
+            with trio.fail_after(self._limits.catalog_secs):
                 await self._list()
         except (MCPError, ValidationError, RuntimeError) as error:
             raise self._refused(error) from error
         except trio.TooSlowError:
-            raise ClosedError(f"{self._what} did not list its tools within {CATALOG_SECONDS:g} s") from None
+            raise ClosedError(f"{self._what} did not list its tools within {self._limits.catalog_secs:g} s") from None
 
     async def _list(self) -> None:
         """Ask for all tools."""
@@ -238,7 +237,7 @@ class McpClient:
         self._link.streams[0].has_news = False
         tools: dict[str, FarTool] = {}
         cursor: str | None = None
-        for _ in range(MAX_PAGES):
+        for _ in range(self._limits.max_pages):
             params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
             page = await session.list_tools(params=params)
             for tool in page.tools:
@@ -247,7 +246,7 @@ class McpClient:
             if cursor is None:
                 self._tools = tools
                 return
-        raise ClosedError(f"{self._what} lists its tools on more than {MAX_PAGES} pages")
+        raise ClosedError(f"{self._what} lists its tools on more than {self._limits.max_pages} pages")
 
     async def _watch(self) -> None:
         """Subscribe to changes of the tool list, as servers require since 2026-07-28."""
@@ -308,7 +307,7 @@ class McpClient:
         started = trio.current_time()
         seconds = meta.get(TIMEOUT_MS, math.inf) / 1000
         try:
-            with trio.CancelScope(relative_deadline=seconds + (MARGIN_SECONDS if minds else 0)):
+            with trio.CancelScope(relative_deadline=seconds + (self._limits.margin_secs if minds else 0)):
                 answer = await session.send_request(types.CallToolRequest(params=params), _ANSWER)
                 return answered(answer, tool, execution_id, (trio.current_time() - started) * 1000)
             if minds:

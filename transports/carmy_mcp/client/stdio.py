@@ -25,17 +25,15 @@ from carmy_net import FLUSH_SECONDS, SendQueue
 from carmy_stdio import Child, LineChannel, open_child
 
 from ..protocol.messages import write
+from .limits import McpClientLimits
 from .link import CALL, Call, Failure, Hear, Incoming, Sent
 
 log = logging.getLogger("carmy.mcp")
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of one message of a server. The largest outputs that tools are allowed by default have an eighth of it."""
-
 
 @asynccontextmanager
 async def open_process(
-    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None
+    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None, limits: McpClientLimits
 ) -> AsyncIterator[StdioLink]:
     """Run a server for the length of a block; see `carmy_stdio.open_child`.
 
@@ -43,7 +41,7 @@ async def open_process(
         ClosedError: The command cannot be started.
     """
     async with open_child(command, get_default_environment() | dict(env or {}), cwd) as child:
-        link = StdioLink(child)
+        link = StdioLink(child, limits.max_answer_bytes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.write)
             try:
@@ -56,11 +54,12 @@ async def open_process(
 class StdioLink:
     """See `carmy_mcp.client.link.Link`."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, max_answer_bytes: int) -> None:
+        self._max_bytes = max_answer_bytes
         self.listeners: dict[str | int, Hear] = {}
         self.streams = Incoming(self._receive, self.listeners), Sent(self._send)
         self._child = child
-        self._channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES)
+        self._channel = LineChannel(child.receive_some, child.send_all, self._max_bytes)
         self._out = SendQueue(log=log)
         self._calls: WeakValueDictionary[str | int, Call] = WeakValueDictionary()
         """Weak: the waiting task holds its call, and a call that was left needs no entry."""
@@ -110,8 +109,8 @@ class StdioLink:
             except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
                 self._lose(f"{self._child.name} was lost{self._child.describe_exit()}")
                 break
-            if len(line) > MAX_ANSWER_BYTES:
-                self._lose(f"{self._child.name} sent a message of more than {MAX_ANSWER_BYTES} bytes")
+            if len(line) > self._max_bytes:
+                self._lose(f"{self._child.name} sent a message of more than {self._max_bytes} bytes")
                 break
             message = self._read(line)
             if message is not None:

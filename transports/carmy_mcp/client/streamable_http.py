@@ -25,44 +25,28 @@ from pydantic import ValidationError
 
 from carmy_engine import ErrorInfo, grace
 from carmy_engine.transport import parse_server_url, reason_of
-from carmy_http.client.http_io import (
-    CONNECT_SECONDS,
-    MAX_ANSWER_BYTES,
-    NOT_SENT,
-    WRITE_SECONDS,
-    headers_with,
-    transport_to,
-)
+from carmy_http.client.http_io import NOT_SENT, headers_with, transport_to
 from carmy_net import EventReader
 
+from .limits import McpClientLimits
 from .link import Call, Failure, Hear, Incoming, Sent
-
-NOTICE_SECONDS = 10.0
-"""For a message that is no call, and for the end of a session: the next call waits for the former."""
-
-MAX_RESUMED = 2
-"""Continuations of one stream that has ended before its answer."""
-
-RESUME_SECONDS = 1.0
-"""Before each of them."""
 
 _EVENTS = "text/event-stream"
 _SESSION = "mcp-session-id"
 
-_LIMITS = httpx2.Timeout(connect=CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=CONNECT_SECONDS)
-"""A call may be silent for as long as its caller waits."""
-
 
 @asynccontextmanager
-async def open_url(url: str, token: str | None) -> AsyncIterator[HttpLink]:
+async def open_url(url: str, token: str | None, limits: McpClientLimits) -> AsyncIterator[HttpLink]:
     """Speak to a server for the length of a block. Nothing is sent yet.
 
     Raises:
         ConfigurationError: The URL or the token is malformed.
     """
-    connections = Connections(transport_to(url), name_of(url))
+    connections = Connections(transport_to(url), name_of(url), limits)
+    # A call may be silent for as long as its caller waits.
+    timeout = httpx2.Timeout(connect=limits.connect_secs, read=None, write=limits.write_secs, pool=limits.connect_secs)
     async with httpx2.AsyncClient(
-        transport=connections, headers=headers_with(token), timeout=_LIMITS, trust_env=False
+        transport=connections, headers=headers_with(token), timeout=timeout, trust_env=False
     ) as http:
         try:
             async with streamable_http_client(url, http_client=http) as streams, trio.open_nursery() as nursery:
@@ -109,10 +93,12 @@ class Connections(httpx2.AsyncBaseTransport):
     Args:
         inner: They.
         what: The server, for messages.
+        limits: In time and bytes.
     """
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, what: str) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, what: str, limits: McpClientLimits) -> None:
         self.what = what
+        self._limits = limits
         self._inner = inner
         self._mark = secrets.token_hex(16)
         self._put, self._get = trio.open_memory_channel[SessionMessage | Exception](0)
@@ -142,9 +128,9 @@ class Connections(httpx2.AsyncBaseTransport):
         try:
             if request.method != "DELETE" and (request.method != "POST" or _is_call(request.content)):
                 return await self._answer(request)
-            with trio.move_on_after(NOTICE_SECONDS):
+            with trio.move_on_after(self._limits.notice_secs):
                 return await self._answer(request)
-            return self._without("lost", f"there was no answer within {NOTICE_SECONDS:g} s")
+            return self._without("lost", f"there was no answer within {self._limits.notice_secs:g} s")
         except NOT_SENT as error:
             return self._without("not_sent", f"cannot connect ({reason_of(error)})")
         except UnicodeError as error:
@@ -161,9 +147,11 @@ class Connections(httpx2.AsyncBaseTransport):
         kind = response.headers.get("content-type", "").lower()
         if status < 300 and kind.startswith("text/event-stream"):
             return response if request.method == "GET" else await self._answer_in(request, response)
-        body = await _read(response)
+        body = await _read(response, self._limits.max_answer_bytes)
         if body is None or response.headers.get("content-encoding", "identity") != "identity":
-            return self._without("lost", f"the answer is encoded, or has more than {MAX_ANSWER_BYTES} bytes")
+            return self._without(
+                "lost", f"the answer is encoded, or has more than {self._limits.max_answer_bytes} bytes"
+            )
         if status < 400 or _is_error(body):
             return httpx2.Response(status, headers=response.headers, content=body)
         refusal = _refusal(body)
@@ -177,8 +165,8 @@ class Connections(httpx2.AsyncBaseTransport):
         if (session := response.headers.get(_SESSION)) is not None:
             headers[_SESSION] = session
         position = ""
-        for _ in range(MAX_RESUMED + 1):
-            reader = EventReader(MAX_ANSWER_BYTES)
+        for _ in range(self._limits.max_resumed + 1):
+            reader = EventReader(self._limits.max_answer_bytes)
             try:
                 async with _chunks(response) as chunks:
                     async for chunk in chunks:
@@ -192,7 +180,7 @@ class Connections(httpx2.AsyncBaseTransport):
             position = reader.last_id or position
             if not position:
                 break
-            await trio.sleep(RESUME_SECONDS)
+            await trio.sleep(self._limits.resume_secs)
             again = httpx2.Request("GET", request.url, headers=_resuming(request.headers, position))
             again.extensions = request.extensions
             response = await self._inner.handle_async_request(again)
@@ -216,13 +204,13 @@ class Connections(httpx2.AsyncBaseTransport):
         return _error(types.CONNECTION_CLOSED, why, {"mark": self._mark, "failure": failure, "why": why}, status)
 
 
-async def _read(response: httpx2.Response) -> bytes | None:
+async def _read(response: httpx2.Response, max_bytes: int) -> bytes | None:
     """The whole body; None when it is over the limit."""
     body = bytearray()
     async with _chunks(response) as chunks:
         async for chunk in chunks:
             body += chunk
-            if len(body) > MAX_ANSWER_BYTES:
+            if len(body) > max_bytes:
                 return None
     return bytes(body)
 

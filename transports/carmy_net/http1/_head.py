@@ -9,7 +9,7 @@ from ._error import NOT_HTTP, FramingError
 from ._grammar import BARE_LINE_END, CONTROL, TOKEN
 
 MAX_HEAD_BYTES = 32 * 1024
-"""Request line and headers. Twice what common proxies let through."""
+"""Request line and headers, by default. Twice what common proxies let through."""
 
 MAX_HEADER_LINES = 128
 """Header lines of one request; each costs a parser far more than its bytes."""
@@ -97,15 +97,15 @@ class HeadReader:
         return FramingError(431, f"the request's head is longer than {self._max} bytes")
 
 
-def read_head(head: bytes) -> ParsedHead:
+def read_head(head: bytes, max_bytes: int = MAX_HEAD_BYTES) -> ParsedHead:
     """Parse a complete head, blank line included.
 
     Raises:
         FramingError: The head is too large, malformed or ambiguous.
     """
-    if len(head) > MAX_HEAD_BYTES or head.count(b"\r\n") > MAX_HEADER_LINES + 2:
+    if len(head) > max_bytes or head.count(b"\r\n") > MAX_HEADER_LINES + 2:
         raise FramingError(
-            431, f"the request's head is longer than {MAX_HEAD_BYTES} bytes or {MAX_HEADER_LINES} header lines"
+            431, f"the request's head is longer than {max_bytes} bytes or {MAX_HEADER_LINES} header lines"
         )
     start = _REQUEST_LINE.match(head)
     if start is None:
