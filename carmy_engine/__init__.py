@@ -20,7 +20,14 @@ from . import abc, codec
 from ._app.app import App
 from ._app.authenticators import BearerTokens
 from ._app.conventional import app
-from ._config.settings import HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
+from ._config.settings import (
+    HttpSettings,
+    LogSettings,
+    McpSettings,
+    Settings,
+    StoreSettings,
+    WebSocketSettings,
+)
 from ._engine.engine import BoundEngine, Engine, EngineStatistics, open_engine
 from ._execution.grace import grace
 from ._execution.inflight import ExecutionSummary
@@ -124,6 +131,7 @@ __all__ = [
     "ToolStarted",
     "ToolWaiting",
     "Unknown",
+    "WebSocketSettings",
     "__version__",
     "abc",
     "app",

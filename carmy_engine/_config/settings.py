@@ -136,6 +136,28 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mcp: Flag = True
 
 
+class WebSocketSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[websocket]``. Connections, heads, hosts and origins have the settings of ``[http]``.
+
+    Attributes:
+        ping_secs: Between pings.
+        silence_secs: Without a byte from the peer, and without a byte that it takes.
+        accept_timeout_secs: For the answer to an accepted handshake.
+        write_timeout_secs: For sending one message.
+        max_waiting_messages: Messages of one connection that wait to be handled.
+        max_waiting_bytes: Bytes of these messages.
+        max_unfinished_bytes: On the wire, for one message that has not ended: fragments have heads.
+    """
+
+    ping_secs: Seconds = 20.0
+    silence_secs: Seconds = 40.0
+    accept_timeout_secs: Seconds = 10.0
+    write_timeout_secs: Seconds = 30.0
+    max_waiting_messages: Count = 1024
+    max_waiting_bytes: Bytes = 8 * 1024 * 1024
+    max_unfinished_bytes: Bytes = 32 * 1024 * 1024
+
+
 class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[mcp]``.
 
@@ -144,11 +166,29 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         promote_after_secs: Time until the call of a client that supports tasks becomes a task; 0 for never.
         sessions: Over HTTP, sessions for the versions that have them. False where the requests of one client may reach
             different processes, such as behind a balancer.
+        max_calls: Calls of one connection without an answer.
+        max_requests: Requests of one connection without an answer, calls included.
+        max_sessions: Open sessions.
+        session_idle_secs: Without a request in a session, after which it ends.
+        max_tasks: Tasks that run or are kept. While there are as many, calls are answered when they are over.
+        max_task_bytes: Of outputs of ended tasks. Beyond it, those that ended first are dropped.
+        task_retention_secs: After the end of a task, for its client to fetch the outcome.
+        max_questions: Open questions to persons. Further calls are refused; of those that wait for no answer, the oldest is dropped.
+        question_timeout_secs: For a person's answer. A later one does not count.
     """
 
     confirm: Asking = "ask"
     promote_after_secs: SecondsOrNone = 2.0
     sessions: Flag = True
+    max_calls: Count = 1000
+    max_requests: Count = 2000
+    max_sessions: Count = 1000
+    session_idle_secs: Seconds = 1800.0
+    max_tasks: Count = 1000
+    max_task_bytes: Bytes = 64 * 1024 * 1024
+    task_retention_secs: Seconds = 300.0
+    max_questions: Count = 1000
+    question_timeout_secs: Seconds = 300.0
 
 
 class LogSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,6 +238,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         allow_anonymous: Serve on an address that is not loopback without an authenticator.
         expose_errors: Development only: send callers the type and message of a tool's unexpected exceptions.
         http: The HTTP transport.
+        websocket: The WebSocket transport.
         mcp: MCP.
         store: The idempotency store.
         log: What commands log.
@@ -217,6 +258,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allow_anonymous: Flag = False
     expose_errors: Flag = False
     http: HttpSettings = HttpSettings()
+    websocket: WebSocketSettings = WebSocketSettings()
     mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()
     log: LogSettings = LogSettings()

@@ -12,27 +12,15 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 
+import msgspec
 import trio
 
-from .._app.serve import FLUSH_SECONDS, STUBBORN_SECONDS, kill_descendants, stop_signals
+from .._app.serve import kill_descendants, stop_limit, stop_signals
 from .._app.transport import Listen, Listening
 from .._config.settings import Settings
-from .._engine.engine import CLOSING_SECONDS
 from .._execution.grace import grace
 from ._outcome import FAILURE, SUCCESS, USAGE
 from ._worker import environment
-
-FIRST_WAIT_SECONDS = 0.5
-"""Before a worker is replaced that has ended by itself; twice as long each further time in a row."""
-
-MAX_CRASHES = 6
-"""In a row, of one worker; with the waits between them, about a quarter of a minute. Something else has to be done then."""
-
-STEADY_SECONDS = 60.0
-"""A worker that has served for so long has not crashed in a row."""
-
-MARGIN_SECONDS = 2.0
-"""Beyond the time that a worker's own limit gives it to end."""
 
 MAX_LINE_BYTES = 8192
 """Longest line in which a worker reports its address."""
@@ -41,9 +29,27 @@ ALONE = "each has turns, rate limits and max_executions of its own, and knows it
 """The state that several processes do not share."""
 
 
-def next_wait(crashes: int) -> float | None:
-    """Seconds until a worker is replaced that has ended so many times in a row; None when it is not replaced any more."""
-    return None if crashes >= MAX_CRASHES else FIRST_WAIT_SECONDS * 2 ** (crashes - 1)
+class SupervisorLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a supervisor.
+
+    Attributes:
+        first_wait_secs: Before a worker is replaced that has ended by itself; twice as long each further time in a row.
+        max_crashes: In a row, of one worker; with the waits between them, about a quarter of a minute. Something else has to be done then.
+        steady_secs: A worker that has served for so long has not crashed in a row.
+        margin_secs: Beyond the time that a worker's own limit gives it to end.
+    """
+
+    first_wait_secs: float = 0.5
+    max_crashes: int = 6
+    steady_secs: float = 60.0
+    margin_secs: float = 2.0
+
+    def next_wait(self, crashes: int) -> float | None:
+        """Seconds until a worker is replaced that has ended so many times in a row; None when it is not replaced any more."""
+        return None if crashes >= self.max_crashes else self.first_wait_secs * 2 ** (crashes - 1)
+
+
+DEFAULT_LIMITS = SupervisorLimits()
 
 
 def ending(code: int) -> str:
@@ -76,7 +82,7 @@ async def supervise(
     count = settings.http.processes
     listening = await listen(settings, authenticated=authenticated)
     say(f"{count} processes; {ALONE}")
-    return await Supervisor(command, listening, count, settings.drain_timeout_secs, say).run()
+    return await Supervisor(command, listening, count, stop_limit(settings), say).run()
 
 
 class Supervisor:
@@ -86,8 +92,9 @@ class Supervisor:
         command: What each of them runs.
         listening: What they serve on; closed when they stop, and by `run` in any case.
         count: How many there are.
-        drain_seconds: What each may take until its running calls have ended.
+        stop_seconds: What each may take to end.
         say: Gets lines for people.
+        limits: See `SupervisorLimits`.
     """
 
     def __init__(
@@ -95,8 +102,9 @@ class Supervisor:
         command: Sequence[str],
         listening: Sequence[Listening],
         count: int,
-        drain_seconds: float,
+        stop_seconds: float,
         say: Callable[[str], None],
+        limits: SupervisorLimits = DEFAULT_LIMITS,
     ) -> None:
         self._command = command
         self._listening = listening
@@ -104,7 +112,8 @@ class Supervisor:
         # A transport's own kind of socket may not know; then the transport has made it.
         self._are_ours = not any(getattr(listener, "is_inherited", False) for listener in listening)
         self._count = count
-        self._limit = drain_seconds + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS + MARGIN_SECONDS
+        self._limits = limits
+        self._stop_seconds = stop_seconds + limits.margin_secs
         self._say = say
         self._stop = trio.Event()
         self._processes: dict[trio.Process, socket.socket] = {}
@@ -150,7 +159,7 @@ class Supervisor:
             self._say("stopping once running calls have ended; a second signal ends all processes at once")
         for process, control in self._processes.items():
             _stop(process, control)
-        await trio.sleep(self._limit)
+        await trio.sleep(self._stop_seconds)
         self._say("not all processes end by themselves: ending them")
         for process in self._processes:
             _kill(process)
@@ -178,8 +187,8 @@ class Supervisor:
                 self._fail()
                 break
             lasted = trio.current_time() - ready_since if line else 0.0
-            crashes = 1 if lasted >= STEADY_SECONDS else crashes + 1
-            wait = next_wait(crashes)
+            crashes = 1 if lasted >= self._limits.steady_secs else crashes + 1
+            wait = self._limits.next_wait(crashes)
             if wait is None:
                 self._say(f"{how}, for the {crashes}th time in a row: giving up")
                 self._fail()

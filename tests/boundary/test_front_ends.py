@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 import trio
 
-from carmy_engine import App, HttpSettings, Settings
+from carmy_engine import App, HttpSettings, McpSettings, Settings
 from carmy_http.api.endpoints import Endpoints
 from carmy_http.message import Answer, BodyWriter, Request, StreamResponse
 from carmy_http.server import serve_endpoints
@@ -154,4 +154,4 @@ async def test_a_connection_of_mcp_that_breaks_fails_with_an_exception(escape: s
     _, channel = channel_pair()
     broken: Any = Broken(escape)
     with trio.fail_after(LIMIT), pytest.raises(ExceptionGroup):
-        await serve_connection(broken, channel, stopped=trio.Event())
+        await serve_connection(broken, channel, stopped=trio.Event(), limits=McpSettings())

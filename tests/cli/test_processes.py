@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine.cli._supervisor import MAX_CRASHES, ending, next_wait
+from carmy_engine.cli._supervisor import DEFAULT_LIMITS, ending
 from tests.faults.processes import all_gone
 from tests.support.http import JSON, Client, render
 
@@ -299,7 +299,7 @@ async def test_a_number_that_is_none(count: str) -> None:
 
 def test_waits_grow_and_end() -> None:
     """A worker that ends again and again is replaced after longer and longer waits, and then no more."""
-    waits = [next_wait(crashes) for crashes in range(1, MAX_CRASHES + 1)]
+    waits = [DEFAULT_LIMITS.next_wait(crashes) for crashes in range(1, DEFAULT_LIMITS.max_crashes + 1)]
     assert waits == [0.5, 1, 2, 4, 8, None]
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from carmy_engine.cli import _supervisor
-from carmy_engine.cli._supervisor import Supervisor
+from carmy_engine.cli._supervisor import DEFAULT_LIMITS, Supervisor, SupervisorLimits
 from carmy_engine.cli._worker import inherited
 from tests.faults.processes import all_gone
 
@@ -48,15 +47,24 @@ class Run:
         said: What it has said.
     """
 
-    def __init__(self, directory: Path, listening: socket.socket, script: str, count: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        listening: socket.socket,
+        script: str,
+        count: int,
+        limits: SupervisorLimits = DEFAULT_LIMITS,
+        stop_seconds: float = 8.0,
+    ) -> None:
         self.said: list[str] = []
         self._starts = directory / "starts"
         self._supervisor = Supervisor(
             [sys.executable, "-S", "-c", textwrap.dedent(PRELUDE) + textwrap.dedent(script)],
             [listening],
             count,
-            0.0,
+            stop_seconds,
             self._say,
+            limits,
         )
         self.listening = trio.Event()
 
@@ -75,33 +83,28 @@ class Run:
         return [int(line) for line in self._starts.read_text().split()] if self._starts.exists() else []
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waits between one worker and the next."""
-    monkeypatch.setattr(_supervisor, "FIRST_WAIT_SECONDS", 0.001)
+AT_ONCE = SupervisorLimits(first_wait_secs=0.001)
+"""No waits between one worker and the next."""
 
 
-@pytest.mark.usefixtures("at_once")
 async def test_giving_up(directory: Path, listening: socket.socket) -> None:
     """A worker that ends again and again is given up, and the others with it, with exit code 1."""
-    run = Run(directory, listening, "ready()\nif len(open('starts').readlines()) != 1: sys.exit(3)\nuntil_told()", 2)
+    run = Run(
+        directory, listening, "ready()\nif len(open('starts').readlines()) != 1: sys.exit(3)\nuntil_told()", 2, AT_ONCE
+    )
     assert await run() == 1
     assert len([line for line in run.said if line.startswith("test listening on fd://")]) == 1
     crashes = [line for line in run.said if "exit code 3" in line]
-    assert len(crashes) == _supervisor.MAX_CRASHES
+    assert len(crashes) == AT_ONCE.max_crashes
     assert crashes[-1].endswith("for the 6th time in a row: giving up")
-    assert len(run.starts) == 1 + _supervisor.MAX_CRASHES
+    assert len(run.starts) == 1 + AT_ONCE.max_crashes
     await all_gone(run.starts)
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_steady_workers_are_never_given_up(
-    directory: Path, listening: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_steady_workers_are_never_given_up(directory: Path, listening: socket.socket) -> None:
     """Ends that are long apart do not add up."""
-    monkeypatch.setattr(_supervisor, "STEADY_SECONDS", 0.0)
     script = "ready()\nif len(open('starts').readlines()) == 12: os.kill(os.getppid(), signal.SIGTERM); until_told()"
-    run = Run(directory, listening, script, 1)
+    run = Run(directory, listening, script, 1, SupervisorLimits(first_wait_secs=0.001, steady_secs=0.0))
     assert await run() == 128 + signal.SIGTERM  # which is how the last one ends
     assert len(run.starts) == 12
     assert not [line for line in run.said if "giving up" in line]
@@ -131,12 +134,8 @@ async def test_a_later_worker_that_cannot_start(directory: Path, listening: sock
     await all_gone(run.starts)
 
 
-async def test_workers_that_take_no_notice(
-    directory: Path, listening: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_that_take_no_notice(directory: Path, listening: socket.socket) -> None:
     """Workers that outlive their own limit are killed, with what they have started."""
-    for name in ("CLOSING_SECONDS", "FLUSH_SECONDS", "STUBBORN_SECONDS", "MARGIN_SECONDS"):
-        monkeypatch.setattr(_supervisor, name, 0.05)
     script = """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         import subprocess
@@ -147,7 +146,7 @@ async def test_workers_that_take_no_notice(
         while True:
             time.sleep(1)
     """
-    run = Run(directory, listening, textwrap.dedent(script), 2)
+    run = Run(directory, listening, textwrap.dedent(script), 2, SupervisorLimits(margin_secs=0.1), stop_seconds=0.1)
     codes: list[int] = []
 
     async def supervise() -> None:

@@ -14,14 +14,14 @@ import trio.testing
 
 from carmy_engine import App, ConfigurationError, ExecutionRequest, ExecutionResult
 from carmy_engine.abc import ReservationState
-from carmy_engine.stores.sqlite import SqliteStore, _database
+from carmy_engine.stores.sqlite import SqliteLimits, SqliteStore
 from carmy_engine.stores.sqlite._schema import MIGRATIONS
 from tests.stores.kit import held, identity
 
 
-def make(path: Path) -> tuple[App, list[str]]:
-    """An application on a file, and what its tools have done."""
-    app = App("shop").store(f"sqlite:{path}")
+def make(path: Path, **options: Any) -> tuple[App, list[str]]:
+    """An application on a file, and what its tools have done. Each run needs a store of its own, unless there is one run."""
+    app = App("shop").store(SqliteStore(path, **options) if options else f"sqlite:{path}")
     done: list[str] = []
 
     @app.tool(effect="write", parallel_safe=True)
@@ -103,11 +103,10 @@ async def test_a_retry_after_a_death(path: Path, tool: str, arguments: dict[str,
 
 
 async def test_what_a_caller_is_told_of_a_store_that_cannot_be_used(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The tool is not run; the answer has the reason in a word, and no path; calls without a request_id go on."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.05)
-    app, done = make(path)
+    app, done = make(path, limits=SqliteLimits(patience_secs=0.05))
     async with app.open() as engine:
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
@@ -147,12 +146,9 @@ async def test_a_deadline_does_not_wait_for_the_file(path: Path) -> None:
     assert done == ["paid 5"] * 2
 
 
-async def test_what_ran_and_could_not_be_recorded(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_ran_and_could_not_be_recorded(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The answer says that the tool ran, why it is not recorded, and carries the value; it is recorded once that works."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.05)
-    app, _ = make(path)
+    app, _ = make(path, limits=SqliteLimits(patience_secs=0.05))
     other = apsw.Connection(":memory:")
     done: list[str] = []
 

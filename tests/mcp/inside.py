@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import trio
 
-from carmy_engine import AgentContext, App, BoundEngine, Engine
+from carmy_engine import AgentContext, App, BoundEngine, Engine, McpSettings
 from carmy_mcp.server.confirmations import Questions
 from carmy_mcp.server.connection import serve_connection
 from carmy_mcp.server.sdk_server import make_server
@@ -154,7 +154,7 @@ async def connected(
     capabilities: dict[str, Any] | None = None,
     version: str = "2025-11-25",
     bound: dict[str, Any] | None = None,
-    promote_after: float = 2,
+    limits: Mapping[str, Any] | None = None,
     app: App | None = None,
 ) -> AsyncIterator[Client]:
     """A client that has been greeted, and the server that it talks to."""
@@ -162,17 +162,18 @@ async def connected(
         to_server, from_client = trio.open_memory_channel[bytes](0)
         to_client, from_server = trio.open_memory_channel[bytes](0)
         client = Client(End(from_server, to_server), engine, capabilities or {}, version)
-        client.questions = Questions(engine.stopping)
+        settings = McpSettings(**(limits or {}))
+        client.questions = Questions(engine.stopping, settings)
         client.caller = engine.bind(transport="mcp", **(bound or {}))
 
         def executor_of(_: object) -> BoundEngine:
             return client.caller
 
         async def serve() -> None:
-            tasks = Tasks(nursery, promote_after)
+            tasks = Tasks(nursery, settings)
             server = make_server("test", executor_of, _exchange_of, client.questions, tasks)
             end = End(from_client, to_client)
-            await serve_connection(server, end, stopped=engine.stopped, on_left=tasks.cancel)
+            await serve_connection(server, end, stopped=engine.stopped, limits=settings, on_left=tasks.cancel)
             await to_client.aclose()
 
         nursery.start_soon(serve)

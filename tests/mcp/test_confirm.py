@@ -14,10 +14,9 @@ from mcp import Client as OfficialClient
 from mcp import types
 from mcp.client.stdio import StdioServerParameters
 
-from carmy_engine import Effect, ToolSpec
+from carmy_engine import Effect, McpSettings, ToolSpec
 from carmy_mcp.server import confirmations
-from carmy_mcp.server import confirmations as _confirm
-from carmy_mcp.server.confirmations import ANSWER_SECONDS, MAX_QUESTIONS, MAX_SHOWN, Questions
+from carmy_mcp.server.confirmations import MAX_SHOWN, Questions
 from tests.mcp.conftest import COMMAND, HELLO, ask, call
 from tests.mcp.inside import MODERN, Client, Ran, code, connected
 from tests.stdio.conftest import peer
@@ -184,7 +183,7 @@ async def test_a_person_that_does_not_answer(autojump_clock: trio.testing.MockCl
         taken_back, refused = await client.receive(), await client.receive()
         assert taken_back["params"]["requestId"] == question
         assert (refused["id"], code(refused["result"])) == (sent, "CONFIRMATION_REQUIRED")
-        assert trio.current_time() - began == pytest.approx(ANSWER_SECONDS, abs=1)
+        assert trio.current_time() - began == pytest.approx(McpSettings().question_timeout_secs, abs=1)
     assert ran.names == []
 
 
@@ -215,11 +214,10 @@ async def test_a_server_that_stops_while_a_person_is_asked(autojump_clock: trio.
         assert code((await client.receive())["result"]) == "CONFIRMATION_REQUIRED"
 
 
-async def test_too_many_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_questions() -> None:
     """Beyond the limit calls are refused without a question; an answer makes room."""
-    monkeypatch.setattr(_confirm, "MAX_QUESTIONS", 1)
     ran = Ran()
-    async with connected(ran, capabilities={"elicitation": {}}) as client:
+    async with connected(ran, capabilities={"elicitation": {}}, limits={"max_questions": 1}) as client:
         await client.call("destroy", {"name": "x"})
         question, _ = await asked(client)
         assert code(await client.result("destroy", {"name": "y"})) == "CONFIRMATION_REQUIRED"
@@ -286,14 +284,14 @@ async def test_a_yes_that_comes_late(autojump_clock: trio.testing.MockClock) -> 
     ran = Ran()
     async with connected(ran, capabilities={"elicitation": {}}, version=MODERN) as client:
         again = await questioned(client, name="x")
-        await trio.sleep(ANSWER_SECONDS + 1)
+        await trio.sleep(McpSettings().question_timeout_secs + 1)
         assert (await client.result("destroy", {"name": "x"}, **again))["code"] == -32602
     assert ran.names == []
 
 
 async def test_whose_question_it_was() -> None:
     """A question is its caller's: nobody else can answer it, and it is used up by the attempt."""
-    questions = Questions(trio.Event())
+    questions = Questions(trio.Event(), McpSettings())
     for owner in (("ben", None), ("ana", "s"), (None, None)):
         state = questions.keep(("ana", None), b"digest")
         assert not questions.take(state, owner, b"digest")
@@ -303,8 +301,8 @@ async def test_whose_question_it_was() -> None:
 
 async def test_questions_that_nobody_answers() -> None:
     """Their number is bounded: the oldest makes room."""
-    questions = Questions(trio.Event())
-    states = [questions.keep((None, None), b"d") for _ in range(MAX_QUESTIONS + 1)]
+    questions = Questions(trio.Event(), McpSettings())
+    states = [questions.keep((None, None), b"d") for _ in range(McpSettings().max_questions + 1)]
     assert len(set(states)) == len(states)
     assert not questions.take(states[0], (None, None), b"d")
     assert questions.take(states[1], (None, None), b"d")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 import trio.testing
 from mcp import types
 
 from carmy_engine import App
-from carmy_mcp.server import connection as _connection
 from tests.mcp.inside import Ran, connected
 
 
-async def test_more_calls_than_a_connection_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_calls_than_a_connection_may_have() -> None:
     """One too many is refused under its own id; other requests and calls after an answer are taken as ever."""
-    monkeypatch.setattr(_connection, "MAX_CALLS", 3)
-    monkeypatch.setattr(_connection, "MAX_REQUESTS", 4)
     ran = Ran()
-    async with connected(ran) as client:
+    async with connected(ran, limits={"max_calls": 3, "max_requests": 4}) as client:
         sent = [await client.call("wait", {"name": f"{number}"}) for number in range(4)]
         refused = await client.receive()
         assert (refused["id"], refused["error"]["code"]) == (sent[3], types.INTERNAL_ERROR)
@@ -30,16 +26,15 @@ async def test_more_calls_than_a_connection_may_have(monkeypatch: pytest.MonkeyP
     assert sorted(ran.names) == ["0", "1", "2", "last"]
 
 
-async def test_a_flood_of_requests_that_nobody_reads_the_answers_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_of_requests_that_nobody_reads_the_answers_of() -> None:
     """The server stops reading at its limit, so that they wait where they come from; once it is read, each has its answer."""
-    monkeypatch.setattr(_connection, "MAX_REQUESTS", 20)
     app = App("large")
 
     @app.tool(effect="none", description="x" * 200_000)
     async def large() -> None:
         """Replaced."""
 
-    async with connected(Ran(), app=app) as client, trio.open_nursery() as nursery:
+    async with connected(Ran(), app=app, limits={"max_requests": 20}) as client, trio.open_nursery() as nursery:
         sent: set[int] = set()
 
         async def flood() -> None:

@@ -10,8 +10,7 @@ import trio
 import trio.testing
 from sse_starlette import EventSourceResponse
 
-import carmy_mcp.server.streamable_http
-from carmy_engine import AgentContext, BearerTokens, Cause
+from carmy_engine import AgentContext, BearerTokens, Cause, McpSettings
 from carmy_mcp.server.sessions import FullError, Sessions
 from tests.mcp.conftest import HELLO
 from tests.mcp.http import ACCEPT, MODERN, TOOLS, VERSIONS, Caller, calling, is_running, last_record, messages
@@ -206,10 +205,13 @@ async def test_whose_a_session_is() -> None:
         assert (record.principal, record.cause) == ("ana", Cause.DISCONNECT)
 
 
-async def test_sessions_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_without_end() -> None:
     """At the limit the session that has been idle for longest makes room; when all are in use, the next one is refused."""
-    monkeypatch.setattr(carmy_mcp.server.streamable_http, "Sessions", lambda: Sessions(3))
-    async with serving(*TOOLS) as server, calling(server) as busy, calling(server) as idle:
+    async with (
+        serving(*TOOLS, settings={"mcp": McpSettings(max_sessions=3)}) as server,
+        calling(server) as busy,
+        calling(server) as idle,
+    ):
         await busy.send("tools/call", name="hold", arguments={})
         await is_running(server.engine)
         for _ in range(5):
@@ -240,10 +242,12 @@ async def _hold(server: Running, *, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep_forever()
 
 
-async def test_a_session_that_is_idle_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_is_idle_for_too_long() -> None:
     """It ends by itself, but not while a call runs in it."""
-    monkeypatch.setattr(carmy_mcp.server.streamable_http, "IDLE_SECONDS", 1.0)
-    async with serving(*TOOLS) as server, calling(server) as caller:
+    async with (
+        serving(*TOOLS, settings={"mcp": McpSettings(session_idle_secs=1.0)}) as server,
+        calling(server) as caller,
+    ):
         slept = await caller.call("hold", {"carmy/timeout_ms": 1500})
         assert slept["_meta"]["carmy/status"] == "timed_out"
         with trio.fail_after(20):

@@ -103,11 +103,10 @@ def test_which_requests_are_short_without_a_handshake() -> None:
     assert modern_route(listen, [*HEADERS[:2], (b"mcp-method", b"subscriptions/listen")], declares) is None
 
 
-async def test_what_clients_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_clients_say_of_themselves() -> None:
     """It is understood once for all clients that say the same, and no more of it is kept than there is room for."""
-    monkeypatch.setattr(carmy_mcp.server.fast_path, "MAX_KNOWN", 2)
     async with trio.open_nursery() as nursery:
-        fast_path = FastPath(Server[Any]("test"), lambda _: None, nursery)
+        fast_path = FastPath(Server[Any]("test"), lambda _: None, nursery, 15.0, max_known=2)
 
         def takes(*capabilities: str) -> Any:
             said = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {name: {} for name in capabilities}}
@@ -228,17 +227,14 @@ async def test_a_tool_that_asks() -> None:
     assert ran.names == []
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are soon long in coming."""
-    monkeypatch.setattr(carmy_mcp.server.fast_path, "SILENCE_SECONDS", 0.01)
+IMPATIENT = {"heartbeat_secs": 0.01}
+"""Answers are soon long in coming."""
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
 async def test_an_answer_that_is_long_in_coming(version: str) -> None:
     """It becomes the one event of a stream, with comments before it, and the connection goes on."""
-    async with serving(*TOOLS) as server, calling(server, version) as caller:
+    async with serving(*TOOLS, http=IMPATIENT) as server, calling(server, version) as caller:
         sent = await caller.send("tools/call", {"carmy/timeout_ms": 500}, name="hold", arguments={})
         answer = await caller.client.answer()
         assert answer.headers["content-type"] == "text/event-stream"
@@ -250,11 +246,10 @@ async def test_an_answer_that_is_long_in_coming(version: str) -> None:
         assert (await caller.call("echo", text="\u2028"))["structuredContent"] == {"result": "\u2028"}
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["taken back", "left", "drained"])
 async def test_how_a_long_wait_ends(how: str) -> None:
     """Such a stream is ended as any other: its call is cancelled when it is taken back, when its client leaves, and at shutdown."""
-    async with serving(*TOOLS) as server, calling(server) as caller:
+    async with serving(*TOOLS, http=IMPATIENT) as server, calling(server) as caller:
         sent = await caller.send("tools/call", name="hold", arguments={})
         status, _ = await caller.client.head()
         assert status == 200
@@ -274,10 +269,9 @@ async def test_how_a_long_wait_ends(how: str) -> None:
             assert (b"SHUTTING_DOWN" in body, b"data:" in body) == (how == "drained", how == "drained")
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_short_calls_that_are_dropped_leave_nothing() -> None:
     """After many calls whose clients left at any moment there runs neither an execution nor a task of theirs."""
-    async with serving(*TOOLS) as server, calling(server) as caller:
+    async with serving(*TOOLS, http=IMPATIENT) as server, calling(server) as caller:
         await caller.call("echo", text="warm")
         with trio.fail_after(20):
             await trio.testing.wait_all_tasks_blocked(0.1)
@@ -314,7 +308,7 @@ async def test_pipelined_requests() -> None:
 def test_which_sessions_are_idle() -> None:
     """Those in which there has been no request for so long, whichever way it took; none in which one goes on."""
     now = 0.0
-    sessions = Sessions(now=lambda: now)
+    sessions = Sessions(1000, now=lambda: now)
     for name in ("used", "open", "idle"):
         sessions.add(name, (None, None))
     used, open_ = (sessions.find(name, (None, None)) for name in ("used", "open"))

@@ -16,11 +16,10 @@ from mcp import types
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.stdio import StdioServerParameters
 
-from carmy_engine import Cause
+from carmy_engine import Cause, McpSettings
 from carmy_mcp.protocol.results import call_result
 from carmy_mcp.server import sdk_server
-from carmy_mcp.server import tasks as _tasks
-from carmy_mcp.server.tasks import EXTENSION, KEPT_SECONDS
+from carmy_mcp.server.tasks import EXTENSION
 from tests.mcp.conftest import COMMAND, call
 from tests.mcp.inside import KNOWS_TASKS, MODERN, Client, Ran, code, connected
 from tests.stdio.conftest import appears, is_there, peer
@@ -49,7 +48,7 @@ async def test_a_long_call_becomes_a_task(autojump_clock: Clock) -> None:
         began = trio.current_time()
         task = await started(client)
         assert trio.current_time() - began == pytest.approx(2, abs=0.1)
-        assert task["ttlMs"] >= KEPT_SECONDS * 1000
+        assert task["ttlMs"] >= McpSettings().task_retention_secs * 1000
         assert task["pollIntervalMs"] == 1000
         assert datetime.fromisoformat(task["createdAt"]).tzinfo is not None
         await trio.sleep(20)
@@ -177,18 +176,17 @@ async def test_how_long_a_task_is_kept(autojump_clock: Clock) -> None:
         task = await started(client)
         await trio.sleep(25)
         ran.go_on.set()
-        await trio.sleep(KEPT_SECONDS - 5)
+        await trio.sleep(McpSettings().task_retention_secs - 5)
         done = await look(client, task)
         assert done["status"] == "completed"
         await trio.sleep(began + done["ttlMs"] / 1000 - trio.current_time() + 1)
         assert (await look(client, task))["code"] == types.INVALID_PARAMS
 
 
-async def test_more_calls_than_tasks(autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_calls_than_tasks(autojump_clock: Clock) -> None:
     """When there is no room for another task, a call is answered when it is over: nothing is lost."""
-    monkeypatch.setattr(_tasks, "MAX_TASKS", 1)
     ran = Ran()
-    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
+    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN, limits={"max_tasks": 1}) as client:
         task = await started(client)
         sent = await client.call("wait", {"name": "y"})
         await trio.sleep(10)
@@ -198,11 +196,10 @@ async def test_more_calls_than_tasks(autojump_clock: Clock, monkeypatch: pytest.
         assert (await look(client, task))["result"]["structuredContent"] == {"name": "x"}
 
 
-async def test_large_outputs(autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_outputs(autojump_clock: Clock) -> None:
     """Beyond a size together, outcomes that were there first are dropped."""
-    monkeypatch.setattr(_tasks, "MAX_KEPT_BYTES", 25)
     ran = Ran()
-    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
+    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN, limits={"max_task_bytes": 25}) as client:
         tasks = [await started(client, name) for name in "xyz"]
         ran.go_on.set()
         await trio.testing.wait_all_tasks_blocked()
@@ -274,7 +271,9 @@ async def test_the_end_of_input_cancels_tasks(autojump_clock: Clock) -> None:
 async def test_three_hundred_rounds_of_call_and_cancel(promote_after: float) -> None:
     """Calls that are cancelled, before they are tasks or as tasks, leave nothing behind, and the next one is answered."""
     ran = Ran()
-    async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN, promote_after=promote_after) as client:
+    async with connected(
+        ran, capabilities=KNOWS_TASKS, version=MODERN, limits={"promote_after_secs": promote_after}
+    ) as client:
         for _ in range(300):
             sent = await client.call("wait", {"name": "x"})
             if promote_after == 1000:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from carmy_engine import ClosedError, ExecutionRequest, OutcomeUnknownError, ToolProgress
-from carmy_stdio import open_stdio
+from carmy_stdio import StdioClientLimits, open_stdio
 from tests.stdio.conftest import COMMAND, appears, is_gone
 
 
@@ -98,14 +98,12 @@ async def test_something_that_is_no_server() -> None:
         async with open_stdio([sys.executable, "-c", "print('hello'); input()"]):
             raise AssertionError("it cannot be open")
     with trio.fail_after(20), pytest.raises(ClosedError, match=r"not ready within 0\.2 s"):
-        async with open_stdio([sys.executable, "-c", "input()"], ready_seconds=0.2):
+        async with open_stdio([sys.executable, "-c", "input()"], limits=StdioClientLimits(ready_secs=0.2)):
             raise AssertionError("it cannot be open")
 
 
-async def test_a_stubborn_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stubborn_server() -> None:
     """A program that ignores the end of its input and the polite signal is killed, with what it has started."""
-    monkeypatch.setattr("carmy_stdio._child.END_SECONDS", 0.2)
-    monkeypatch.setattr("carmy_stdio._child.TERMINATE_SECONDS", 0.2)
     program = (
         "import signal, subprocess, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -114,7 +112,9 @@ async def test_a_stubborn_server(monkeypatch: pytest.MonkeyPatch) -> None:
         "time.sleep(1000)\n"
     )
     with trio.fail_after(20):
-        async with open_stdio([sys.executable, "-c", program]) as client:
+        async with open_stdio(
+            [sys.executable, "-c", program], limits=StdioClientLimits(end_secs=0.2, terminate_secs=0.2)
+        ) as client:
             pid = int(client.ready.server)
     await is_gone(pid)
 

@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 from carmy_engine import App, Effect, ExecutionRecord, ExecutionRequest, ExecutionStatus
-from carmy_engine.stores.sqlite import SqliteStore, _database, _records, _writer
+from carmy_engine.stores.sqlite import SqliteLimits, SqliteStore
+from carmy_engine.stores.sqlite._writer import AUDIT_DELAY_SECONDS
 from tests.stores.kit import NOW, held, opened, raw, reservation
 
 
@@ -77,7 +78,7 @@ async def test_they_do_not_wait_for_ever(path: Path, mock_clock: trio.testing.Mo
             store.sink.record(record(number))
         await trio.testing.wait_all_tasks_blocked()
         assert store.transactions == before
-        mock_clock.jump(_writer.AUDIT_DELAY_SECONDS)
+        mock_clock.jump(AUDIT_DELAY_SECONDS)
         with trio.move_on_after(0):  # let the timer's task run
             await trio.sleep_forever()
         while store.transactions == before:
@@ -105,10 +106,9 @@ async def test_filters(path: Path) -> None:
         assert ids(await store.records(tool="pay", principal="ana")) == ["exec_0"]
 
 
-async def test_reading_goes_through_all_of_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_goes_through_all_of_them(path: Path) -> None:
     """A long trail is read in portions, to its end."""
-    monkeypatch.setattr(_records, "READ_AT_ONCE", 7)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(max_read_records=7)) as store:
         for number in range(50):
             store.sink.record(record(number, tool="rare" if number in (0, 1, 30) else "pay"))
         assert ids(await store.records(tool="rare")) == ["exec_30", "exec_1", "exec_0"]
@@ -133,13 +133,9 @@ async def test_nobody_waits_for_them(path: Path) -> None:
         assert len(await store.records(limit=10_000)) == 5000
 
 
-async def test_what_finds_no_room(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_finds_no_room(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If the file cannot be written for long, the newest are dropped: counted, and logged once."""
-    monkeypatch.setattr(_writer, "MAX_QUEUED_RECORDS", 10)
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.02)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.02, max_queued_records=10)) as store:
         await store.prepare()
         with raw(path) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -151,12 +147,9 @@ async def test_what_finds_no_room(
         assert len(await store.records()) == 10
 
 
-async def test_what_cannot_be_written_at_the_end(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_written_at_the_end(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Records that are lost with the store are counted and logged as well."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.02)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.02)) as store:
         await store.prepare()
         with raw(path) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -167,13 +160,14 @@ async def test_what_cannot_be_written_at_the_end(
     assert "1 audit records are lost" in caplog.text
 
 
-async def test_old_records_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_records_go(path: Path) -> None:
     """Records are kept for so long, and so many of them."""
-    async with opened(path, audit_retention=10.0, clock=lambda: NOW + 20) as store:
+    options: dict[str, Any] = {"audit_retention": 10.0, "clock": lambda: NOW + 20}
+    async with opened(path, **options) as store:
         for number in range(20):
             store.sink.record(record(number))
         assert ids(await store.records())[-1] == "exec_10"
-        monkeypatch.setattr(_records, "MAX_RECORDS", 5)
+    async with opened(path, **options, limits=SqliteLimits(max_records=5)) as store:
         store.sink.record(record(20))
         assert ids(await store.records()) == ["exec_20", "exec_19", "exec_18", "exec_17", "exec_16"]
 

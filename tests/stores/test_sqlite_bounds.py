@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from carmy_engine import AgentError, MemoryStore, StoreSettings
 from carmy_engine._app.plugins import find_store
 from carmy_engine.abc import Outcome, StoreFull
-from carmy_engine.stores.sqlite import SqliteStore, _entries
+from carmy_engine.stores.sqlite import SqliteLimits, SqliteStore
 from carmy_engine.stores.sqlite._rows import ENTRY_BYTES
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
 
@@ -101,11 +101,12 @@ async def test_two_stores_share_the_bound(path: Path) -> None:
             await first.reserve(reservation("r3"))
 
 
-async def test_the_sweep_keeps_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sweep_keeps_up(path: Path) -> None:
     """Old entries go in small portions, and still the file does not grow with what it has seen."""
-    monkeypatch.setattr(_entries, "SWEPT_AT_ONCE", 10)
     now = NOW
-    async with opened(path, clock=lambda: now, retention=5.0, max_entries=100) as store:
+    async with opened(
+        path, clock=lambda: now, limits=SqliteLimits(max_swept=10), retention=5.0, max_entries=100
+    ) as store:
         for number in range(1000):
             now += 0.1
             await store.reserve(reservation(f"r{number}"))

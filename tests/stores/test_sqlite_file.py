@@ -15,7 +15,7 @@ import trio
 from carmy_engine import AgentError, ConfigurationError, StoreSettings
 from carmy_engine.abc import Outcome
 from carmy_engine.stores import sqlite
-from carmy_engine.stores.sqlite import _database, _schema
+from carmy_engine.stores.sqlite import SqliteLimits, _schema
 from carmy_engine.stores.sqlite._errors import translate, translate_os
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
 
@@ -186,10 +186,9 @@ async def test_a_full_disk(path: Path) -> None:
         assert entry.outcome == big
 
 
-async def test_a_file_locked_by_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_locked_by_others(path: Path) -> None:
     """A caller waits for others, but not for ever; afterwards all is as if it had not asked."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.1)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.1)) as store:
         await store.prepare()
         with raw(path) as other:
             other.execute("BEGIN IMMEDIATE")

@@ -14,11 +14,10 @@ from carmy_engine import Cause
 from carmy_engine.abc import Outcome
 from carmy_engine.stores.sqlite import (
     FileLockedError,
+    SqliteLimits,
     SqliteStore,
     StoreClosedError,
     UnexpectedError,
-    _database,
-    _writer,
 )
 from tests.stores.kit import NOW, VALUE, held, identity, opened, raw, reservation, state
 
@@ -51,10 +50,9 @@ async def test_callers_share_a_transaction(path: Path) -> None:
             assert await state(store, f"r{number}") == "running"
 
 
-async def test_one_transaction_takes_so_many(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_transaction_takes_so_many(path: Path) -> None:
     """A transaction has a limit; nobody is forgotten."""
-    monkeypatch.setattr(_writer, "MAX_JOBS", 10)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(max_jobs=10)) as store:
         await store.prepare()
         before = store.transactions
         async with trio.open_nursery() as nursery:
@@ -139,10 +137,9 @@ async def test_endings_are_recorded_without_their_caller(path: Path, ending: str
         assert await state(store) == after
 
 
-async def test_an_ending_that_failed_is_recorded_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_ending_that_failed_is_recorded_later(path: Path) -> None:
     """The caller is told; when the file can be written again, the ending comes before everything else."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.05)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         await store.reserve(reservation())
         with raw(path) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -154,24 +151,22 @@ async def test_an_ending_that_failed_is_recorded_later(path: Path, monkeypatch: 
         assert again.outcome == VALUE
 
 
-async def test_closing_runs_deferred_jobs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_runs_deferred_jobs(path: Path) -> None:
     """An ending that failed is tried once more when the store is closed."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.05)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         await store.reserve(reservation())
         with raw(path) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(FileLockedError):
                 await store.complete(identity(), "exec_1", VALUE, NOW)
             other.execute("ROLLBACK")
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         assert await state(store) == "completed"
 
 
-async def test_closing_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_gives_up(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What cannot be written at the end is reported, and is in doubt for whoever comes next."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.05)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         await store.reserve(reservation())
         with raw(path) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -180,17 +175,13 @@ async def test_closing_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch, cap
             await store.aclose()
             other.execute("ROLLBACK")
     assert "1 entries stay as they are" in caplog.text
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         assert await state(store) == "interrupted"
 
 
-async def test_deferred_jobs_are_bounded(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_deferred_jobs_are_bounded(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A file that fails for long does not fill the memory with outputs."""
-    monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.02)
-    monkeypatch.setattr(_writer, "MAX_DEFERRED_BYTES", 1000)
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.02, max_deferred_bytes=1000)) as store:
         for number in range(3):
             await store.reserve(reservation(f"r{number}"))
         outcome = Outcome(execution_id="exec_1", data_json=b"1" * 400)
@@ -229,11 +220,10 @@ async def _refused(store: SqliteStore, entry: Any) -> None:
         await store.reserve(entry)
 
 
-async def test_newcomers_are_not_refused_for_others_patience(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_newcomers_are_not_refused_for_others_patience(path: Path) -> None:
     """When a wait for the file fails, those who came during it wait on, as long as anybody may."""
-    async with opened(path) as store:
+    async with opened(path, limits=SqliteLimits(patience_secs=0.3)) as store:
         await store.prepare()
-        monkeypatch.setattr(_database, "PATIENCE_SECONDS", 0.3)
         outcomes: list[str] = []
 
         async def reserve(name: str) -> None:

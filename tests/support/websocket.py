@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 import carmy_websocket
-from carmy_engine import Engine, HttpSettings, Settings, open_engine
+from carmy_engine import Engine, HttpSettings, Settings, WebSocketSettings, open_engine
 from carmy_engine.testing import Stage, compile_scripted
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -192,11 +192,17 @@ class Running(NamedTuple):
 
 @asynccontextmanager
 async def serving(
-    *, http: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None, **engine: Any
+    *,
+    http: Mapping[str, Any] | None = None,
+    websocket: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **engine: Any,
 ) -> AsyncIterator[Running]:
     """The scripted tools, served on a free port of loopback until the block ends."""
     merged = Settings(
-        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})}, http=HttpSettings(**(http or {}))
+        **{"address": "127.0.0.1:0", "name": "shop", **(settings or {})},
+        http=HttpSettings(**(http or {})),
+        websocket=WebSocketSettings(**(websocket or {})),
     )
     stage = Stage()
     async with (

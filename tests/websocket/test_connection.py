@@ -11,7 +11,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from carmy_engine import AgentContext, BearerTokens, Cause
-from carmy_websocket import _channel, _server
 from tests.support.websocket import BINARY, CLOSE, PING, PONG, TEXT, Peer, Running, frame, serving
 
 LIMIT = 4 * 1024 * 1024
@@ -134,10 +133,13 @@ async def test_a_close_is_answered_once(code: int) -> None:
             assert await peer.stream.receive_some(1) == b""
 
 
-async def test_a_message_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_without_an_end() -> None:
     """Empty fragments without end are too large a message as well, and delay no other connection."""
-    monkeypatch.setattr(_server, "MAX_OVERHEAD", 0.02)
-    async with serving() as server, server.upgraded() as other, server.upgraded() as peer:
+    async with (
+        serving(websocket={"max_unfinished_bytes": 80_000}) as server,
+        server.upgraded() as other,
+        server.upgraded() as peer,
+    ):
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(peer.send, frame(TEXT, fin=False) + frame(0, fin=False) * 20_000)
@@ -279,11 +281,9 @@ async def test_too_many_messages_waiting() -> None:
         assert (await other.ask(id=2, op="ping"))["ok"]
 
 
-async def test_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeat() -> None:
     """The server pings; a peer that answers stays, and one that shows no sign of life is cut off and its calls cancelled."""
-    monkeypatch.setattr(_channel, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(_channel, "SILENCE_SECONDS", 0.3)
-    async with serving() as server, server.upgraded() as peer:
+    async with serving(websocket={"ping_secs": 0.05, "silence_secs": 0.3}) as server, server.upgraded() as peer:
         await wait_at(server, peer, 1, "g")
         with trio.fail_after(10):
             for _ in range(10):

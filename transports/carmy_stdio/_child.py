@@ -12,23 +12,32 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import PIPE
 
+import msgspec
 import trio
 
 from carmy_engine import ClosedError
-
-END_SECONDS = 5.0
-"""Limit from the end of its input to the exit of an idle server."""
-
-TERMINATE_SECONDS = 3.0
-"""Limit from SIGTERM to SIGKILL."""
-
-EXIT_REPORT_SECONDS = 1.0
-"""Limit for the exit code and the end of standard error of a process whose output has ended."""
 
 TAIL_BYTES = 8192
 """End of standard error that is kept for error messages: enough for a traceback."""
 
 _CHUNK = 65536
+
+
+class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a child process.
+
+    Attributes:
+        end_secs: From the end of its input to the exit of an idle server.
+        terminate_secs: From SIGTERM to SIGKILL.
+        exit_report_secs: For the exit code and the end of standard error of a process whose output has ended.
+    """
+
+    end_secs: float = 5.0
+    terminate_secs: float = 3.0
+    exit_report_secs: float = 1.0
+
+
+DEFAULT_LIMITS = ChildLimits()
 
 
 class Child:
@@ -38,11 +47,12 @@ class Child:
         name: The command line, for messages.
     """
 
-    def __init__(self, process: trio.Process, command: Sequence[str]) -> None:
+    def __init__(self, process: trio.Process, command: Sequence[str], limits: ChildLimits) -> None:
         assert isinstance(process.stdin, trio.lowlevel.FdStream)
         assert process.stdout is not None
         assert process.stderr is not None
         self.name = shlex.join(command)
+        self._limits = limits
         self._process = process
         self._in = process.stdin
         self._out = process.stdout
@@ -88,7 +98,7 @@ class Child:
             return False
 
     async def _wait_for_exit(self) -> None:
-        with trio.move_on_after(EXIT_REPORT_SECONDS):
+        with trio.move_on_after(self._limits.exit_report_secs):
             await self._process.wait()
             await self._stderr_ended.wait()
 
@@ -116,11 +126,11 @@ class Child:
         """End the process and its group, within the limits above. Cannot be cancelled."""
         with trio.CancelScope(shield=True):
             await self._in.aclose()
-            with trio.move_on_after(END_SECONDS):
+            with trio.move_on_after(self._limits.end_secs):
                 await self._process.wait()
             if self._process.returncode is None:
                 self._signal(signal.SIGTERM)
-                with trio.move_on_after(TERMINATE_SECONDS):
+                with trio.move_on_after(self._limits.terminate_secs):
                     await self._process.wait()
             # Its own child processes may outlive it.
             self._signal(signal.SIGKILL)
@@ -135,7 +145,10 @@ class Child:
 
 @asynccontextmanager
 async def open_child(
-    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | Path | None
+    command: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: str | Path | None,
+    limits: ChildLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Child]:
     """Run a command in a new session for the length of a block; its process group ends with the block.
 
@@ -148,7 +161,7 @@ async def open_child(
         )
     except OSError as error:
         raise ClosedError(f"{shlex.join(command)} cannot be started: {error.strerror or error}") from error
-    child = Child(process, command)
+    child = Child(process, command, limits)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(child.drain_stderr)
         try:

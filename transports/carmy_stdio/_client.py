@@ -8,15 +8,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from carmy_engine.transport import raise_single
-from carmy_frames.driver import READY_SECONDS, ClientExecutor, open_client
+from carmy_frames.driver import ClientExecutor, open_client
 
 from ._channel import LineChannel
-from ._child import open_child
+from ._child import ChildLimits, open_child
 
 log = logging.getLogger("carmy.stdio")
 
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""Limit of one line from the child: 32 times the default limit of a tool's output."""
+
+class StdioClientLimits(ChildLimits, frozen=True, kw_only=True):
+    """Limits of `open_stdio`: those of `ChildLimits`, and those of the connection.
+
+    Attributes:
+        ready_secs: For the first frame.
+        max_answer_bytes: Of one line from the child: 32 times the default limit of a tool's output.
+    """
+
+    ready_secs: float = 30.0
+    max_answer_bytes: int = 256 * 1024 * 1024
+
+
+DEFAULT_LIMITS = StdioClientLimits()
 
 
 @asynccontextmanager
@@ -25,7 +37,7 @@ async def open_stdio(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
-    ready_seconds: float = READY_SECONDS,
+    limits: StdioClientLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[ClientExecutor]:
     """Start a server as a child process, and execute its tools for the length of a block.
 
@@ -41,17 +53,17 @@ async def open_stdio(
         command: The program and its arguments.
         env: The environment; None for that of this process.
         cwd: The working directory; None for that of this process.
-        ready_seconds: Limit for the first frame.
+        limits: In time and bytes.
 
     Raises:
         ClosedError: The command could not be started, ended at once, was not ready in time, or uses another protocol. The
             message has the end of its standard error.
     """
     try:
-        async with open_child(command, env, cwd) as child:
-            channel = LineChannel(child.receive_some, child.send_all, MAX_ANSWER_BYTES, child.write_at_once)
+        async with open_child(command, env, cwd, limits) as child:
+            channel = LineChannel(child.receive_some, child.send_all, limits.max_answer_bytes, child.write_at_once)
             async with open_client(
-                channel, what=child.name, describe_loss=child.describe_exit, ready_seconds=ready_seconds, log=log
+                channel, what=child.name, describe_loss=child.describe_exit, ready_seconds=limits.ready_secs, log=log
             ) as client:
                 yield client
     except BaseExceptionGroup as group:

@@ -7,30 +7,18 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 from wsproto.connection import CLIENT, SERVER, Connection
 from wsproto.events import CloseConnection
 from wsproto.utilities import LocalProtocolError
 
-from carmy_frames.protocol import MAX_MESSAGE_BYTES
 from carmy_net import BatchChannel
 
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
 
 LOG = logging.getLogger("carmy.websocket")
-
-PING_SECONDS = 20.0
-"""Between pings. Common proxies cut a silent connection after 30 to 100 seconds."""
-
-SILENCE_SECONDS = 2 * PING_SECONDS
-"""Limit without a byte from the peer, and without a byte that it takes: its pong is late by a whole interval."""
-
-MAX_WAITING_MESSAGES = 1024
-"""Messages that wait to be handled."""
-
-MAX_WAITING_BYTES = 2 * MAX_MESSAGE_BYTES
-"""Bytes of these messages."""
 
 MESSAGES_AT_ONCE = 16
 """Returned before other tasks run, as lines are over stdio; and gathered before the first of them is returned."""
@@ -38,9 +26,6 @@ MESSAGES_AT_ONCE = 16
 RECEIVE_BYTES = 8 * 1024
 """Read at once. More lets one peer hold the loop longer, with thousands of tiny frames between two awaits; less cuts a large
 message into more pieces."""
-
-MAX_OVERHEAD = 8
-"""Bytes on the wire for each byte of a message, at most: those of a message in masked fragments of one byte."""
 
 NORMAL = 1000
 GOING_AWAY = 1001
@@ -53,6 +38,24 @@ _BAD_FRAME = {1002, 1007}
 """Codes under which the library closes on a frame that it cannot read, without a close frame to the peer."""
 
 
+class ChannelLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one connection.
+
+    Attributes:
+        ping_secs: Between pings.
+        silence_secs: Without a byte from the peer, and without a byte that it takes.
+        max_message_bytes: Of one message from the peer.
+        max_waiting_messages: Messages that wait to be handled.
+        max_waiting_bytes: Bytes of these messages.
+    """
+
+    ping_secs: float
+    silence_secs: float
+    max_message_bytes: int
+    max_waiting_messages: int
+    max_waiting_bytes: int
+
+
 class MessageChannel(BatchChannel):
     """A connection after its handshake.
 
@@ -63,7 +66,7 @@ class MessageChannel(BatchChannel):
         connection: The library's connection.
         stream: The stream below it.
         is_client: Which end this is.
-        max_message_bytes: Of one message from the peer.
+        limits: See `ChannelLimits`.
         log: Gets a line for a silent peer.
 
     Attributes:
@@ -76,13 +79,13 @@ class MessageChannel(BatchChannel):
         stream: GuardedStream,
         *,
         is_client: bool,
-        max_message_bytes: int,
+        limits: ChannelLimits,
         log: logging.Logger | logging.LoggerAdapter[logging.Logger] = LOG,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._is_client = is_client
-        self._max_message_bytes = max_message_bytes
+        self._limits = limits
         self._log = log
         self._messages: deque[bytes] = deque()
         self._bytes = 0
@@ -224,12 +227,12 @@ class MessageChannel(BatchChannel):
             self._judge(UNSUPPORTED, "messages are text")
             return
         data = message.encode()
-        if len(data) > self._max_message_bytes:
+        if len(data) > self._limits.max_message_bytes:
             # The library counts characters.
-            self._judge(TOO_LARGE, f"a message has more than {self._max_message_bytes} bytes")
+            self._judge(TOO_LARGE, f"a message has more than {self._limits.max_message_bytes} bytes")
             return
-        while len(self._messages) >= MAX_WAITING_MESSAGES or (
-            self._messages and self._bytes + len(data) > MAX_WAITING_BYTES
+        while len(self._messages) >= self._limits.max_waiting_messages or (
+            self._messages and self._bytes + len(data) > self._limits.max_waiting_bytes
         ):
             if not self._waits_for_room:
                 self._judge(OVERLOADED, "too many messages wait to be handled")
@@ -267,18 +270,18 @@ class MessageChannel(BatchChannel):
         """Ping at intervals. A pong shows that the peer is alive, as does any byte that it sends or takes."""
         with contextlib.suppress(ConnectionClosed):
             while True:
-                await trio.sleep(PING_SECONDS)
-                with trio.move_on_after(SILENCE_SECONDS):
+                await trio.sleep(self._limits.ping_secs)
+                with trio.move_on_after(self._limits.silence_secs):
                     await self._connection.ping()
 
     async def _watch(self) -> None:
         """End the connection when the peer has shown no sign of life for too long."""
         while self.verdict is None:
-            rest = self._stream.last_life + SILENCE_SECONDS - trio.current_time()
+            rest = self._stream.last_life + self._limits.silence_secs - trio.current_time()
             if rest > 0 or self._is_blocked:
-                await trio.sleep(rest if rest > 0 else PING_SECONDS)
+                await trio.sleep(rest if rest > 0 else self._limits.ping_secs)
                 continue
-            self._log.info("a WebSocket peer has been silent for %g s and counts as gone", SILENCE_SECONDS)
+            self._log.info("a WebSocket peer has been silent for %g s and counts as gone", self._limits.silence_secs)
             self._judge(GOING_AWAY, "no answer to pings")
 
 

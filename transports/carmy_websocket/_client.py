@@ -17,17 +17,34 @@ from carmy_engine import AgentError, ClosedError, ErrorInfo, grace
 from carmy_engine.transport import check_token, parse_server_url, raise_single, reason_of
 from carmy_frames.driver import ClientExecutor, open_client
 
-from ._channel import NORMAL, RECEIVE_BYTES, MessageChannel
+from ._channel import NORMAL, RECEIVE_BYTES, ChannelLimits, MessageChannel
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
 from ._handshake import PATH, SUBPROTOCOL
 
 log = logging.getLogger("carmy.websocket")
 
-CONNECT_SECONDS = 10.0
-"""Limit for the connection, and again for its handshake. A running server answers at once."""
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Limit of one message from the server: eight times the default limit of a tool's output."""
+class WebSocketClientLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of `open_websocket`.
+
+    Attributes:
+        connect_secs: For the connection, and again for its handshake. A running server answers at once.
+        ping_secs: Between pings.
+        silence_secs: Without a byte from the server, and without a byte that it takes.
+        max_answer_bytes: Of one message from the server: eight times the default limit of a tool's output.
+        max_waiting_messages: Messages that wait for their callers. Beyond it, reading pauses.
+        max_waiting_bytes: Bytes of these messages.
+    """
+
+    connect_secs: float = 10.0
+    ping_secs: float = 20.0
+    silence_secs: float = 40.0
+    max_answer_bytes: int = 64 * 1024 * 1024
+    max_waiting_messages: int = 1024
+    max_waiting_bytes: int = 8 * 1024 * 1024
+
+
+DEFAULT_LIMITS = WebSocketClientLimits()
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +87,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator[ClientExecutor]:
+async def open_websocket(
+    url: str, *, token: str | None = None, limits: WebSocketClientLimits = DEFAULT_LIMITS
+) -> AsyncIterator[ClientExecutor]:
     """Connect to a server for the length of a block.
 
     Calls share the connection and run side by side. Leaving a call's scope cancels the call on the server. After the connection
@@ -79,6 +98,7 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
     Args:
         url: ``ws://`` or ``wss://``. A missing path means the path of our servers.
         token: Sent as ``Authorization: Bearer``.
+        limits: In time, bytes and numbers.
 
     Raises:
         ConfigurationError: The URL or the token is malformed.
@@ -87,15 +107,15 @@ async def open_websocket(url: str, *, token: str | None = None) -> AsyncIterator
     """
     target = Target.of(url)
     headers = _headers(token)
-    stream = GuardedStream(await _connect(target), is_client=True)
+    stream = GuardedStream(await _connect(target, limits.connect_secs), is_client=True)
     lingers = False  # as long as there is no WebSocket to close
     try:
         async with trio.open_nursery() as background:
-            channel = await background.start(functools.partial(_carry, stream, target, headers))
+            channel = await background.start(functools.partial(_carry, stream, target, headers, limits))
             assert isinstance(channel, MessageChannel)
             lingers = True
             try:
-                async with open_client(channel, what=target.url, ready_seconds=CONNECT_SECONDS, log=log) as client:
+                async with open_client(channel, what=target.url, ready_seconds=limits.connect_secs, log=log) as client:
                     yield client
             finally:
                 with grace(LINGER_SECONDS):
@@ -115,9 +135,9 @@ def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
     return [(b"Authorization", f"Bearer {token}".encode())]
 
 
-async def _connect(target: Target) -> trio.abc.Stream:
+async def _connect(target: Target, seconds: float) -> trio.abc.Stream:
     try:
-        with trio.fail_after(CONNECT_SECONDS):
+        with trio.fail_after(seconds):
             if target.secure:
                 context = ssl.create_default_context()
                 stream = await trio.open_ssl_over_tcp_stream(
@@ -131,7 +151,7 @@ async def _connect(target: Target) -> trio.abc.Stream:
                 return stream
             return await trio.open_tcp_stream(target.host, target.port)
     except trio.TooSlowError:
-        raise ClosedError(f"{target.url} did not take the connection within {CONNECT_SECONDS:g} s") from None
+        raise ClosedError(f"{target.url} did not take the connection within {seconds:g} s") from None
     except (OSError, trio.BrokenResourceError, UnicodeError) as error:  # the last is for a host that is no name
         raise ClosedError(f"cannot connect to {target.url}: {reason_of(error)}") from error
 
@@ -140,6 +160,7 @@ async def _carry(
     stream: GuardedStream,
     target: Target,
     headers: list[tuple[bytes, bytes]],
+    limits: WebSocketClientLimits,
     *,
     task_status: trio.TaskStatus[MessageChannel],
 ) -> None:
@@ -152,8 +173,8 @@ async def _carry(
     problem: Exception | None = None
     try:
         async with trio.open_nursery() as background:
-            connection = await _shake_hands(background, stream, target, headers)
-            channel = MessageChannel(connection, stream, is_client=True, max_message_bytes=MAX_ANSWER_BYTES)
+            connection = await _shake_hands(background, stream, target, headers, limits)
+            channel = MessageChannel(connection, stream, is_client=True, limits=_channel_limits(limits))
             task_status.started(channel)
             started = True
             await channel.run(waits_for_room=True)
@@ -173,13 +194,17 @@ async def _carry(
 
 
 async def _shake_hands(
-    background: trio.Nursery, stream: GuardedStream, target: Target, headers: list[tuple[bytes, bytes]]
+    background: trio.Nursery,
+    stream: GuardedStream,
+    target: Target,
+    headers: list[tuple[bytes, bytes]],
+    limits: WebSocketClientLimits,
 ) -> WebSocketConnection:
     async def give_up(scope: trio.CancelScope) -> None:
         await stream.ended.wait()
         scope.cancel()
 
-    with trio.move_on_after(CONNECT_SECONDS) as scope:
+    with trio.move_on_after(limits.connect_secs) as scope:
         # The library waits for an answer without limit, even when the stream has ended.
         background.start_soon(give_up, scope)
         return await wrap_client_stream(
@@ -189,12 +214,22 @@ async def _shake_hands(
             target.resource,
             subprotocols=[SUBPROTOCOL],
             extra_headers=headers,
-            max_message_size=MAX_ANSWER_BYTES,
+            max_message_size=limits.max_answer_bytes,
             receive_buffer_size=RECEIVE_BYTES,
         )
     if stream.ended.is_set():
         raise ClosedError(f"{target.url} closed the connection instead of answering")
-    raise ClosedError(f"{target.url} did not answer within {CONNECT_SECONDS:g} s")
+    raise ClosedError(f"{target.url} did not answer within {limits.connect_secs:g} s")
+
+
+def _channel_limits(limits: WebSocketClientLimits) -> ChannelLimits:
+    return ChannelLimits(
+        ping_secs=limits.ping_secs,
+        silence_secs=limits.silence_secs,
+        max_message_bytes=limits.max_answer_bytes,
+        max_waiting_messages=limits.max_waiting_messages,
+        max_waiting_bytes=limits.max_waiting_bytes,
+    )
 
 
 class _Body(msgspec.Struct):

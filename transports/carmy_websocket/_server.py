@@ -7,20 +7,17 @@ import logging
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
 
-from carmy_engine import AgentError, BoundEngine, Engine
+from carmy_engine import AgentError, BoundEngine, Engine, WebSocketSettings
 from carmy_engine.transport import RateLimitedLogger, Transport, as_agent_error, contain, raise_own
 from carmy_frames.driver import ConnectionEnd, serve_channel
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners
 
-from ._channel import FAULT, GOING_AWAY, MAX_OVERHEAD, RECEIVE_BYTES, MessageChannel
+from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, ChannelLimits, MessageChannel
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
 from ._handshake import PATH, HandshakeReader, Head, Refused, check_route, check_upgrade, plain_request, too_slow
 
 log = logging.getLogger("carmy.websocket")
-
-ACCEPT_SECONDS = 10.0
-"""For the answer to an accepted handshake: a few hundred bytes into an empty socket."""
 
 
 async def serve_websocket(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -164,11 +161,12 @@ class Connection:
 
     async def _serve(self, head: Head, subprotocol: str | None, caller: BoundEngine) -> None:
         """Serve an accepted connection, and close it."""
+        limits = self._engine.settings.websocket
         stream = GuardedStream(
             self._stream,
             is_client=False,
             first=plain_request(head, subprotocol),
-            max_unfinished_bytes=MAX_OVERHEAD * MAX_MESSAGE_BYTES,
+            max_unfinished_bytes=limits.max_unfinished_bytes,
         )
         channel: MessageChannel | None = None
         has_failed = False
@@ -176,7 +174,7 @@ class Connection:
             async with trio.open_nursery() as background:
                 connection = await self._accept(background, stream, subprotocol)
                 channel = MessageChannel(
-                    connection, stream, is_client=False, max_message_bytes=MAX_MESSAGE_BYTES, log=self._log
+                    connection, stream, is_client=False, limits=_channel_limits(limits), log=self._log
                 )
                 background.start_soon(channel.run)
                 code = await self._serve_channel(channel, caller)
@@ -202,7 +200,7 @@ class Connection:
         Raises:
             trio.TooSlowError: The peer takes no bytes, or the library refuses a request that `check_upgrade` has passed.
         """
-        with trio.fail_after(ACCEPT_SECONDS):
+        with trio.fail_after(self._engine.settings.websocket.accept_timeout_secs):
             request = await wrap_server_stream(
                 background, stream, max_message_size=MAX_MESSAGE_BYTES, receive_buffer_size=RECEIVE_BYTES
             )
@@ -220,6 +218,17 @@ class Connection:
             server=self._engine.name,
             stopped=self._engine.stopped,
             drain_seconds=self._engine.settings.drain_timeout_secs,
+            write_seconds=self._engine.settings.websocket.write_timeout_secs,
             log=self._log,
         )
         return GOING_AWAY if ending is ConnectionEnd.STOPPED else None
+
+
+def _channel_limits(settings: WebSocketSettings) -> ChannelLimits:
+    return ChannelLimits(
+        ping_secs=settings.ping_secs,
+        silence_secs=settings.silence_secs,
+        max_message_bytes=MAX_MESSAGE_BYTES,
+        max_waiting_messages=settings.max_waiting_messages,
+        max_waiting_bytes=settings.max_waiting_bytes,
+    )

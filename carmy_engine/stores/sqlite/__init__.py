@@ -20,6 +20,7 @@ try:
         StoreClosedError,
         UnexpectedError,
     )
+    from ._limits import SqliteLimits
     from ._sink import SqliteSink
     from ._store import AUDIT_SECONDS, MAX_BYTES, MAX_ENTRIES, RETENTION_SECONDS, SqliteStore, from_settings
 except ModuleNotFoundError as missing:
@@ -38,6 +39,7 @@ __all__ = [
     "FileReplacedError",
     "NewerFileError",
     "ReadOnlyFileError",
+    "SqliteLimits",
     "SqliteSink",
     "SqliteStore",
     "StoreClosedError",

@@ -24,10 +24,6 @@ from ._schema import LOCKED_IN_FILE, check_version, migrate, retire_lock_file
 
 log = logging.getLogger("carmy.engine")
 
-PATIENCE_SECONDS = 5.0
-"""Longest wait for other processes that use the file. A transaction takes milliseconds, so more is a fault. It is less than the
-engine's own limit for a store."""
-
 PAUSE_SECONDS = 0.003
 """Longest pause between two attempts to get hold of the file: about as long as a transaction with one sync."""
 
@@ -66,7 +62,7 @@ class Database:
         Raises:
             StoreError: Nothing was changed. After anything but `FileLockedError` the next transaction opens the file anew.
         """
-        self._give_up_at = time.monotonic() + PATIENCE_SECONDS
+        self._give_up_at = time.monotonic() + self._bounds.limits.patience_secs
         try:
             connection, locks = self._opened()
             connection.run("BEGIN IMMEDIATE")

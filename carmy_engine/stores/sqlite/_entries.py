@@ -12,13 +12,10 @@ from ..._model.record import ExecutionRecord
 from ..._model.reservation import Reservation, ReservationState
 from ..._model.result import ExecutionStatus
 from ._connection import Connection
+from ._limits import SqliteLimits
 from ._liveness_locks import LivenessLocks
 from ._records import Records, Row, pack_record
 from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, checksum_of, unpack
-
-SWEPT_AT_ONCE = 1000
-"""Entries past their retention that one transaction drops: more than it can add, so that sweeping keeps up, and few enough
-not to delay callers."""
 
 GIVE_WAY_AT_ONCE = 64
 """Most completed entries of repeatable tools that go at once when there is no room, and no more than a thousandth of all."""
@@ -78,6 +75,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         retention: Seconds that a completed entry is kept, from its completion.
         audit_retention: Seconds that an audit record is kept, from its call's arrival.
         clock: Unix seconds.
+        limits: All other limits.
     """
 
     max_entries: int
@@ -85,6 +83,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     retention: float
     audit_retention: float
     clock: Callable[[], float]
+    limits: SqliteLimits
 
 
 class Entries:
@@ -101,7 +100,7 @@ class Entries:
     """
 
     def __init__(self, connection: Connection, locks: LivenessLocks, owner: int, bounds: Bounds) -> None:
-        self.records = Records(connection)
+        self.records = Records(connection, bounds.limits)
         self._connection = connection
         self._locks = locks
         self._owner = owner
@@ -214,7 +213,7 @@ class Entries:
             again: Count again: entries may have gone in this transaction.
         """
         if self._room is None:
-            self._connection.run(_SWEEP, (self._now - self._bounds.retention, SWEPT_AT_ONCE))
+            self._connection.run(_SWEEP, (self._now - self._bounds.retention, self._bounds.limits.max_swept))
         if self._room is None or again:
             ((entries, size),) = self._connection.rows("SELECT entries, bytes FROM totals")
             self._room = (self._bounds.max_entries - entries, self._bounds.max_bytes - size)

@@ -7,15 +7,7 @@ import msgspec
 from ..._model.record import ExecutionRecord
 from ..._model.result import ExecutionStatus
 from ._connection import Connection
-
-MAX_RECORDS = 2_000_000
-"""Kept in the file, about half a kilobyte each. Older ones go first."""
-
-SWEPT_AT_ONCE = 2000
-"""Old records that one transaction drops: more than it can add."""
-
-READ_AT_ONCE = 20_000
-"""Records that one transaction looks at: others wait for it meanwhile, some ten milliseconds."""
+from ._limits import SqliteLimits
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ExecutionRecord).decode
@@ -61,10 +53,12 @@ class Records:
 
     Args:
         connection: Inside a transaction that may write.
+        limits: How many records are kept, dropped and read.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, limits: SqliteLimits) -> None:
         self._connection = connection
+        self._limits = limits
 
     def add(self, rows: list[Row], oldest: float) -> None:
         """Add records, and drop some of those that are too many, or older than `oldest` (Unix seconds)."""
@@ -74,20 +68,20 @@ class Records:
             )
         self._connection.run(
             "DELETE FROM records WHERE id IN (SELECT id FROM records WHERE started_at < ? ORDER BY started_at LIMIT ?)",
-            (oldest, SWEPT_AT_ONCE),
+            (oldest, self._limits.max_swept),
         )
         self._connection.run(
             "DELETE FROM records WHERE id IN"
             " (SELECT id FROM records WHERE id <= (SELECT max(id) FROM records) - ? ORDER BY id LIMIT ?)",
-            (MAX_RECORDS, SWEPT_AT_ONCE),
+            (self._limits.max_records, self._limits.max_swept),
         )
 
     def find(self, query: RecordQuery, limit: int, before: int | None) -> Page:
-        """Look at the newest records before one, at no more than `READ_AT_ONCE` of them."""
+        """Look at the newest records before one, at no more than ``max_read_records`` of them."""
         if before is None:
             ((newest,),) = self._connection.rows("SELECT coalesce(max(id), 0) FROM records")
             before = int(newest) + 1
-        first = max(0, before - READ_AT_ONCE)
+        first = max(0, before - self._limits.max_read_records)
         status = None if query.status is None else query.status.value
         rows = self._connection.rows(
             """

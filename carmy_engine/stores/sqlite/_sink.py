@@ -11,7 +11,7 @@ class SqliteSink:
     """Adds records to the writer's queue, and never waits.
 
     The next transaction writes them; without other work, one begins a few hundredths of a second later. While the file cannot be
-    written, the queue grows up to `MAX_QUEUED_RECORDS`. Further records are dropped and counted, which is logged once.
+    written, the queue grows up to ``max_queued_records``. Further records are dropped and counted, which is logged once.
     """
 
     def __init__(self, writer: Writer) -> None:

@@ -22,6 +22,7 @@ from ..._model.result import ExecutionStatus, Outcome
 from ._database import Database, Durability, check_file
 from ._entries import Bounds, Entries
 from ._errors import CannotOpenError, CorruptFileError, NewerFileError, ReadOnlyFileError, StoreClosedError
+from ._limits import DEFAULT_LIMITS, SqliteLimits
 from ._records import Page, RecordQuery
 from ._rows import key_of, pack, pack_outcome
 from ._sink import SqliteSink
@@ -67,6 +68,7 @@ class SqliteStore:
         max_bytes: Bytes of entries and their outputs at one time.
         retention: Seconds.
         audit_retention: Seconds that audit records are kept.
+        limits: All other limits.
         clock: Unix seconds; for tests.
 
     Attributes:
@@ -84,6 +86,7 @@ class SqliteStore:
         max_bytes: int = MAX_BYTES,
         retention: float = RETENTION_SECONDS,
         audit_retention: float = AUDIT_SECONDS,
+        limits: SqliteLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         bounds = Bounds(
@@ -92,11 +95,12 @@ class SqliteStore:
             retention=retention,
             audit_retention=audit_retention,
             clock=clock,
+            limits=limits,
         )
         # By its real name: the write-ahead log is beside that.
         self.path = Path(os.path.realpath(path))
         """The file, wherever the process goes from here."""
-        self._writer = Writer(Database(self.path, durability, bounds))
+        self._writer = Writer(Database(self.path, durability, bounds), limits)
         self.sink = SqliteSink(self._writer)
 
     @property

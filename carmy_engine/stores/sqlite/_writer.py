@@ -22,25 +22,12 @@ from ..._model.rate_limited_log import RateLimitedLogger
 from ._database import Database
 from ._entries import Entries
 from ._errors import StoreClosedError, UnexpectedError, translate
+from ._limits import SqliteLimits
 from ._records import Row
 
 log = logging.getLogger("carmy.engine")
 
 T = TypeVar("T")
-
-MAX_JOBS = 512
-"""Callers in one transaction: enough to make the sync's share small, few enough for a transaction of some ten milliseconds."""
-
-MAX_DEFERRED = 10_000
-"""Deferred jobs: they have no waiting caller, and run first in the next transaction."""
-
-MAX_DEFERRED_BYTES = 64 * 1024 * 1024
-"""Outputs in deferred jobs. There are many only after a long failure of the file. A job that does not fit is dropped; its entry
-counts as running until this process ends, and as interrupted from then on."""
-
-
-MAX_QUEUED_RECORDS = 20_000
-"""Audit records in the queue: some seconds' worth at full speed, and about ten megabytes."""
 
 RECORDS_AT_ONCE = 1000
 """Audit records in one transaction."""
@@ -97,8 +84,9 @@ class Writer:
         dropped: Audit records for which the queue had no room.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, limits: SqliteLimits) -> None:
         self._database = database
+        self._limits = limits
         self._lock = threading.Lock()  # held for moments; guards the two below and what jobs are `taken`
         self._waiting: dict[Job[object], None] = {}  # in the order of their coming; each has a task that waits
         self._deferred: dict[Job[object], None] = {}
@@ -137,7 +125,7 @@ class Writer:
 
     def queue_record(self, row: Row) -> None:
         """Queue an audit record. Never waits; a record for which there is no room is dropped and counted."""
-        if len(self._audit_queue) >= MAX_QUEUED_RECORDS or self._closing is not None:
+        if len(self._audit_queue) >= self._limits.max_queued_records or self._closing is not None:
             self.dropped += 1
             if not self._dropping:
                 self._dropping = True
@@ -184,7 +172,10 @@ class Writer:
 
     def _defer(self, job: Job[object]) -> None:
         with self._lock:
-            if len(self._deferred) >= MAX_DEFERRED or self._deferred_bytes + job.size > MAX_DEFERRED_BYTES:
+            if (
+                len(self._deferred) >= self._limits.max_deferred
+                or self._deferred_bytes + job.size > self._limits.max_deferred_bytes
+            ):
                 self._log.error(
                     "too much is waiting for %s to be written; an entry stays as it is", self._database.path
                 )
@@ -245,7 +236,11 @@ class Writer:
     def _take(self, batch: _Batch, only: list[Job[object]] | None = None) -> None:
         with self._lock:
             batch.deferred = list(self._deferred)
-            jobs = islice(self._waiting, MAX_JOBS) if only is None else (job for job in only if job in self._waiting)
+            jobs = (
+                islice(self._waiting, self._limits.max_jobs)
+                if only is None
+                else (job for job in only if job in self._waiting)
+            )
             for job in list(jobs):
                 del self._waiting[job]
                 job.taken = True

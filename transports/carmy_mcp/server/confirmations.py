@@ -19,18 +19,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from carmy_engine import ToolSpec
+from carmy_engine import McpSettings, ToolSpec
 from carmy_engine.transport import fingerprint
 
 from ..protocol.request_state import Context, Exchange, Owner, owner_of
 
 log = logging.getLogger("carmy.mcp")
-
-ANSWER_SECONDS = 300.0
-"""Limit for a person's answer. A later one does not count."""
-
-MAX_QUESTIONS = 1000
-"""Limit of open questions. Further elicitations are refused; of the questions kept for later calls, the oldest is dropped."""
 
 MAX_SHOWN = 2000
 """Characters of the arguments in a question. The question states how many more there are."""
@@ -71,9 +65,11 @@ class Questions:
 
     Args:
         stopping: Set when no call will be started any more, so that no answer is worth waiting for.
+        limits: The number of open questions, and the time for an answer.
     """
 
-    def __init__(self, stopping: trio.Event) -> None:
+    def __init__(self, stopping: trio.Event, limits: McpSettings) -> None:
+        self.limits = limits
         self.stopping = stopping
         self.waiting = 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -92,10 +88,10 @@ class Questions:
         Returns:
             What has to come back with the answer. It cannot be guessed, and counts once.
         """
-        if len(self._kept) >= MAX_QUESTIONS:
+        if len(self._kept) >= self.limits.max_questions:
             self._kept.popitem(last=False)
         state = secrets.token_urlsafe(24)
-        self._kept[state] = _Kept(owner, digest, trio.current_time() + ANSWER_SECONDS)
+        self._kept[state] = _Kept(owner, digest, trio.current_time() + self.limits.question_timeout_secs)
         return state
 
     def take(self, state: str, owner: Owner, digest: bytes) -> bool:
@@ -123,13 +119,13 @@ class ElicitationPrompt:
 
     async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
         """Ask. An answer after the limit, the client's end of input or a shutdown counts as a no."""
-        if self._questions.waiting >= MAX_QUESTIONS:
+        if self._questions.waiting >= self._questions.limits.max_questions:
             return False
         self._questions.waiting += 1
         agreed = False
         try:
             async with trio.open_nursery() as nursery:
-                nursery.cancel_scope.deadline = trio.current_time() + ANSWER_SECONDS
+                nursery.cancel_scope.deadline = trio.current_time() + self._questions.limits.question_timeout_secs
                 for end in (self._questions.stopping, self._exchange.input_closed):
                     nursery.start_soon(_cancel_at, end, nursery.cancel_scope)
                 agreed = await self._ask(_message(spec, arguments))

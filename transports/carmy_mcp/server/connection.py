@@ -21,7 +21,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
-from carmy_engine import AgentError, Cause
+from carmy_engine import AgentError, Cause, McpSettings
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import await_foreign
 from carmy_net import FLUSH_SECONDS, BatchChannel, SendQueue
@@ -44,6 +44,7 @@ async def serve_connection(
     channel: BatchChannel,
     *,
     stopped: trio.Event,
+    limits: McpSettings,
     write_seconds: float = math.inf,
     on_left: Callable[[], object] = bool,
 ) -> None:
@@ -57,17 +58,11 @@ async def serve_connection(
         server: Finds the `Exchange` of a request in its context.
         channel: The channel of messages.
         stopped: Set when every execution has ended at shutdown.
+        limits: The number of requests without an answer.
         write_seconds: For one message to leave; infinite for a peer that may take its time.
         on_left: Called when the client has left, after its requests were cancelled.
     """
-    await _Connection(channel, stopped, write_seconds, on_left).run(server)
-
-
-MAX_CALLS = 1000
-"""Calls of one connection that have no answer yet; as many as an engine runs by default. Each may hold an answer in memory."""
-
-MAX_REQUESTS = 2 * MAX_CALLS
-"""Requests of any kind: beside as many calls as there can be, a client can still ask how it goes."""
+    await _Connection(channel, stopped, limits, write_seconds, on_left).run(server)
 
 
 class _Connection:
@@ -75,12 +70,14 @@ class _Connection:
         self,
         channel: BatchChannel,
         stopped: trio.Event,
+        limits: McpSettings,
         write_seconds: float,
         on_left: Callable[[], object],
     ) -> None:
         self._on_left = on_left
         self._channel = channel
         self._stopped = stopped
+        self._limits = limits
         self._write_seconds = write_seconds
         self._out = SendQueue(log=log)
         self._accepted: dict[Id, Exchange] = {}
@@ -170,7 +167,8 @@ class _Connection:
             twice = invalid_request(f"a request with the id {message.id!r} is still being handled")
             await self._reply(error_reply(None, types.INVALID_REQUEST, twice))
             return None
-        if len(self._accepted) >= (MAX_CALLS if message.method == "tools/call" else MAX_REQUESTS):
+        limits = self._limits
+        if len(self._accepted) >= (limits.max_calls if message.method == "tools/call" else limits.max_requests):
             # While the client does not read, this waits, and so does whatever else it has to say.
             await self._reply(error_reply(message.id, types.INTERNAL_ERROR, _overloaded(len(self._accepted))))
             return None

@@ -47,10 +47,6 @@ from .asgi import send_document
 
 log = logging.getLogger("carmy.mcp")
 
-SILENCE_SECONDS = 15.0
-"""Silence before a late answer becomes a stream, and between its heartbeats. Common proxies cut a silent connection
-after 30 to 100 seconds."""
-
 MAX_KNOWN = 256
 """Limit of cached client descriptions. There are few, and parsing one takes as long as a call."""
 
@@ -106,9 +102,20 @@ class FastPath:
         server: Handles the requests; the caller is in the request's context.
         spec_of: Finds a tool.
         nursery: For answers that are long in coming.
+        silence_seconds: Silence before a late answer becomes a stream, and between its heartbeats.
+        max_known: Client descriptions that are cached.
     """
 
-    def __init__(self, server: Server[Any], spec_of: Callable[[str], ToolSpec | None], nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        server: Server[Any],
+        spec_of: Callable[[str], ToolSpec | None],
+        nursery: trio.Nursery,
+        silence_seconds: float,
+        max_known: int = MAX_KNOWN,
+    ) -> None:
+        self._silence_seconds = silence_seconds
+        self._max_known = max_known
         self._server = server
         self._spec_of = spec_of
         self._declaring: dict[str, bool] = {}
@@ -130,8 +137,8 @@ class FastPath:
             while not self._waiting:  # it may have been a moment's wait
                 self._some = trio.Event()
                 await self._some.wait()
-            await trio.sleep_until(next(iter(self._waiting.values())) + SILENCE_SECONDS)
-            late = trio.current_time() - SILENCE_SECONDS
+            await trio.sleep_until(next(iter(self._waiting.values())) + self._silence_seconds)
+            late = trio.current_time() - self._silence_seconds
             for reply in [reply for reply, since in self._waiting.items() if since <= late]:
                 del self._waiting[reply]
                 self._nursery.start_soon(reply.stream)
@@ -151,7 +158,7 @@ class FastPath:
             client = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
             runner = ServerRunner(self._server, client, {})
             if len(said) <= MAX_SAID_BYTES:
-                if len(self._known) >= MAX_KNOWN:
+                if len(self._known) >= self._max_known:
                     del self._known[next(iter(self._known))]
                 self._known[said] = runner
         return runner
@@ -181,7 +188,7 @@ class FastPath:
             runner: What handles it.
             send: Of ASGI.
         """
-        reply = _Reply(send)
+        reply = _Reply(send, self._silence_seconds)
         self._waiting[reply] = trio.current_time()
         self._some.set()
         try:
@@ -221,8 +228,9 @@ class _Reply:
         over: Set when there is nothing more to wait for.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, heartbeat_seconds: float) -> None:
         self._send = send
+        self._heartbeat_seconds = heartbeat_seconds
         self._streams = False
         self._lock = trio.Lock()
         self.over = trio.Event()
@@ -239,7 +247,7 @@ class _Reply:
                 async with self._lock:
                     if not self.over.is_set():
                         await self._send(_body(HEARTBEAT, more=True))
-                with trio.move_on_after(SILENCE_SECONDS):
+                with trio.move_on_after(self._heartbeat_seconds):
                     await self.over.wait()
         except BaseException as error:
             # The request's own task handles a client that has gone; here the exception would end all others.

@@ -12,9 +12,6 @@ from carmy_engine import Cause
 
 from ..protocol.request_state import Exchange, Owner
 
-MAX_SESSIONS = 1000
-"""Limit of open sessions. One costs some tens of kilobytes, and any caller may open them; a client replaces one that has ended."""
-
 
 class Session:
     """One session.
@@ -72,9 +69,14 @@ class FullError(Exception):
 
 
 class Sessions:
-    """All sessions, the one that was used last at the end."""
+    """All sessions, the one that was used last at the end.
 
-    def __init__(self, most: int = MAX_SESSIONS, now: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        most: Open sessions at one time.
+        now: A monotonic clock, in seconds.
+    """
+
+    def __init__(self, most: int, now: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._now = now
         self._sessions: dict[str, Session] = {}

@@ -42,19 +42,20 @@ async def serve_stdio(
         ConfigurationError: Standard output is closed.
     """
     caller = engine.bind(transport="mcp", principal=principal, permissions=permissions)
-    questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
+    questions = Questions(engine.stopping, engine.settings.mcp) if engine.settings.mcp.confirm == "ask" else None
 
     def executor_of(_: Context) -> BoundEngine:
         return caller
 
     async with open_lines(engine, END_SECONDS) as channel, trio.open_nursery() as nursery:
         task_status.started("mcp ready")
-        after = engine.settings.mcp.promote_after_secs
-        tasks = Tasks(nursery, after) if after else None
+        limits = engine.settings.mcp
+        tasks = Tasks(nursery, limits) if limits.promote_after_secs else None
         await serve_connection(
             make_server(engine.name, executor_of, _exchange_of, questions, tasks, version=engine.settings.version),
             channel,
             stopped=engine.stopped,
+            limits=limits,
             on_left=bool if tasks is None else tasks.cancel,
         )
         nursery.cancel_scope.cancel()

@@ -56,11 +56,8 @@ from .tasks import Tasks
 
 log = logging.getLogger("carmy.mcp")
 
-IDLE_SECONDS = 1800.0
-"""Without any request in a session, streams included, after which it ends."""
-
 IDLE_ROUNDS = 30
-"""So many times in `IDLE_SECONDS` it is looked which sessions have been idle for that long."""
+"""So many times in ``mcp.session_idle_secs`` it is looked which sessions have been idle for that long."""
 
 ARRIVAL_SECONDS = 1.0
 """For the SDK's loop to take the messages that arrive while their session is ended. It takes them at once, unless it is stuck."""
@@ -113,12 +110,12 @@ class HttpApplication:
         self._engine = engine
         self._stopping = engine.stopping
         self._nursery = nursery
-        self._sessions = Sessions()
         settings = engine.settings
+        self._sessions = Sessions(settings.mcp.max_sessions)
+        self._idle_seconds = settings.mcp.session_idle_secs
         self._alone = several or not settings.mcp.sessions or settings.reuse_port
-        questions = Questions(engine.stopping) if engine.settings.mcp.confirm == "ask" else None
-        after = engine.settings.mcp.promote_after_secs
-        tasks = Tasks(nursery, after) if after else None
+        questions = Questions(engine.stopping, settings.mcp) if settings.mcp.confirm == "ask" else None
+        tasks = Tasks(nursery, settings.mcp) if settings.mcp.promote_after_secs else None
         server = make_server(engine.name, _executor_of, _exchange_of, questions, tasks, version=engine.settings.version)
 
         def input_schema_of(name: str) -> Mapping[str, Any] | None:
@@ -128,7 +125,7 @@ class HttpApplication:
         # Without this the SDK lists all tools on every call since 2026-07-28, to see which headers there could be.
         server.get_tool_input_schema = input_schema_of
         server.middleware.append(_note)
-        self.fast_path = FastPath(server, self._spec_of, nursery)
+        self.fast_path = FastPath(server, self._spec_of, nursery, settings.http.heartbeat_secs)
         self.manager = StreamableHTTPSessionManager(
             server,
             stateless=self._alone,
@@ -144,8 +141,8 @@ class HttpApplication:
     async def end_idle(self) -> None:
         """End the sessions that have been idle for too long, until cancelled."""
         while True:
-            await trio.sleep(IDLE_SECONDS / IDLE_ROUNDS)
-            for session_id in self._sessions.take_idle(IDLE_SECONDS):
+            await trio.sleep(self._idle_seconds / IDLE_ROUNDS)
+            for session_id in self._sessions.take_idle(self._idle_seconds):
                 try:
                     await self._end(session_id)
                 except BaseException as error:  # noqa: BLE001 - the SDK's business, and not that of the other sessions

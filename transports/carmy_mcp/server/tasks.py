@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from carmy_engine import BoundEngine, Cause, ExecutionResult, ExecutionStatus
+from carmy_engine import BoundEngine, Cause, ExecutionResult, ExecutionStatus, McpSettings
 from carmy_engine.transport import raise_own
 
 from ..protocol.request_state import Context, Exchange, owner_of
@@ -26,17 +26,8 @@ from ..protocol.request_state import Context, Exchange, owner_of
 EXTENSION = "io.modelcontextprotocol/tasks"
 """Its name among the capabilities of clients and servers."""
 
-KEPT_SECONDS = 300.0
-"""After its end, for a task's client to fetch the outcome."""
-
 POLL_SECONDS = 1.0
 """The polling interval that clients are given."""
-
-MAX_TASKS = 1000
-"""Running or kept. While there are as many, calls are answered when they are over, however long they take."""
-
-MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Of outputs of ended tasks. Beyond it, those that ended first are dropped."""
 
 _NEEDED: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
@@ -58,7 +49,13 @@ class Task:
         output_bytes: The size of its output.
     """
 
-    def __init__(self, exchange: Exchange, answer: Callable[[ExecutionResult], Awaitable[dict[str, Any]]]) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        answer: Callable[[ExecutionResult], Awaitable[dict[str, Any]]],
+        retention_seconds: float,
+    ) -> None:
+        self._retention_seconds = retention_seconds
         assert exchange.executor is not None  # which is about to run it
         self.id = secrets.token_urlsafe(24)
         self.owner = owner_of(exchange.executor.context)
@@ -95,7 +92,7 @@ class Task:
     @property
     def kept_until(self) -> float:
         """When it may be forgotten, in trio's time."""
-        return (trio.current_time() if self._ended is None else self._ended) + KEPT_SECONDS
+        return (trio.current_time() if self._ended is None else self._ended) + self._retention_seconds
 
     def state(self) -> dict[str, Any]:
         """How it is, without its outcome."""
@@ -119,12 +116,12 @@ class Tasks:
 
     Args:
         nursery: Where calls of clients that know tasks run; cancelling it cancels them.
-        promote_after: Seconds after which such a call becomes a task, above 0.
+        limits: The time after which such a call becomes a task, above 0, and the number, time and bytes of tasks.
     """
 
-    def __init__(self, nursery: trio.Nursery, promote_after: float) -> None:
+    def __init__(self, nursery: trio.Nursery, limits: McpSettings) -> None:
         self._nursery = nursery
-        self._promote_after = promote_after
+        self._limits = limits
         self._running: dict[str, Task] = {}
         self._kept: OrderedDict[str, Task] = OrderedDict()
         self._kept_bytes = 0
@@ -153,10 +150,10 @@ class Tasks:
             call: Runs it, under the scope of the exchange.
             answer: Makes an answer of its outcome.
         """
-        task = Task(exchange, answer)
+        task = Task(exchange, answer, self._limits.task_retention_secs)
         self._nursery.start_soon(self._work, task, call)
         try:
-            with trio.move_on_after(self._promote_after):
+            with trio.move_on_after(self._limits.promote_after_secs):
                 await task.over.wait()
             # After its end of input a client cannot poll a task.
             if not task.over.is_set() and not exchange.input_closed.is_set() and self._has_room():
@@ -178,14 +175,14 @@ class Tasks:
 
     def _has_room(self) -> bool:
         self._forget()
-        return len(self._running) + len(self._kept) < MAX_TASKS
+        return len(self._running) + len(self._kept) < self._limits.max_tasks
 
     def _forget(self) -> None:
         """Drop what is kept no longer: first those that ended first."""
         now = trio.current_time()
         while self._kept:
             oldest = next(iter(self._kept.values()))
-            if oldest.kept_until > now and self._kept_bytes <= MAX_KEPT_BYTES:
+            if oldest.kept_until > now and self._kept_bytes <= self._limits.max_task_bytes:
                 break
             del self._kept[oldest.id]
             self._kept_bytes -= oldest.output_bytes
