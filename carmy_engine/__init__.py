@@ -22,6 +22,7 @@ from ._app.authenticators import BearerTokens
 from ._app.conventional import app
 from ._config.settings import (
     HttpSettings,
+    LimitSettings,
     LogSettings,
     McpSettings,
     Settings,
@@ -102,6 +103,7 @@ __all__ = [
     "ExecutionSummary",
     "Failed",
     "HttpSettings",
+    "LimitSettings",
     "ListedExecution",
     "ListedState",
     "LogSettings",

@@ -340,7 +340,7 @@ class App:
         self, settings: Settings
     ) -> tuple[list[CompiledTool], Callable[[], protocols.IdempotencyStore], list[AgentError | ConfigurationError]]:
         """The tools, the factory of the store, and all problems."""
-        tools, found = self._compile()
+        tools, found = self._compile(settings.limits.max_output_bytes)
         problems: list[AgentError | ConfigurationError] = [*found]
         given = self._store
         if given is not None:
@@ -350,14 +350,14 @@ class App:
         except ConfigurationError as problem:
             return tools, MemoryStore, [*problems, problem]  # never called
 
-    def _compile(self) -> tuple[list[CompiledTool], list[AgentError]]:
+    def _compile(self, max_output_bytes: int | None) -> tuple[list[CompiledTool], list[AgentError]]:
         """The tools that compile, and the problems of the others."""
         compiled: list[CompiledTool] = []
         problems: list[AgentError] = []
         places: dict[str, list[str]] = {}
         for tool in self._all_tools():
             try:
-                ready = compile_tool(tool, self._state)
+                ready = compile_tool(tool, self._state, max_output_bytes)
             except AgentError as problem:
                 # Never fewer than the one that was raised: a tool without a problem would be missing without a reason.
                 problems += problems_of(tool, self._state) or [problem]

@@ -203,6 +203,26 @@ class LogSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     format: LogFormat = "text"
 
 
+class LimitSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[limits]``: bounds of one engine, beside ``max_executions``.
+
+    Attributes:
+        max_output_bytes: Of one output, whatever its tool declares; None: the limit of the tool.
+        max_event_bytes: Of progress reports and partial results that wait for the reader of one execution.
+        max_threads: Worker threads for plain functions.
+        max_recent: Ended executions that can still be looked up.
+        max_recent_bytes: Of the outputs of these executions.
+        max_audit_records: Of the newest records in memory.
+    """
+
+    max_output_bytes: Bytes | None = None
+    max_event_bytes: Bytes = 256 * 1024
+    max_threads: Count = 64
+    max_recent: Count = 1000
+    max_recent_bytes: Bytes = 16 * 1024 * 1024
+    max_audit_records: Count = 1000
+
+
 class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[store]``.
 
@@ -241,6 +261,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         websocket: The WebSocket transport.
         mcp: MCP.
         store: The idempotency store.
+        limits: Bounds of the engine.
         log: What commands log.
 
     Raises:
@@ -261,6 +282,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     websocket: WebSocketSettings = WebSocketSettings()
     mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()
+    limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:

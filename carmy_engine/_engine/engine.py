@@ -87,7 +87,9 @@ class BoundEngine(LocalCalls):
     def stream(self, request: ExecutionRequest) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[ExecutionEvent]]:
         """Run one request and give its events; see `carmy_engine.abc.Executor.stream`."""
         pipeline = self._opened()
-        return open_stream(lambda listener: pipeline.run(request, self._caller, listener))
+        return open_stream(
+            lambda listener: pipeline.run(request, self._caller, listener), self._engine.settings.limits.max_event_bytes
+        )
 
     def execute_into(self, events: EventBuffer, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
         """Run one request and add its events to a buffer. For transports that serve many readers in one task."""
@@ -340,10 +342,11 @@ async def open_engine(
     settings = settings or Settings()
     registry = Registry(tools, settings.timeout_secs, policies, withheld)
     store = memory.from_settings(settings.store) if store is None else store
-    audit = MemorySink()
-    inflight = Inflight(settings.max_executions)
+    limits = settings.limits
+    audit = MemorySink(limits.max_audit_records)
+    inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
     install_nursery_guards()
-    threads = Threads()
+    threads = Threads(limits.max_threads)
     long_checks = LongChecks()
     kept = store.sink if isinstance(store, RecordingStore) else None
     all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))

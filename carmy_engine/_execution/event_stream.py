@@ -28,7 +28,7 @@ from .._model.execution_result import ExecutionResult
 from .._model.text import sendable_text
 from .execution import Execution
 
-MAX_PENDING_BYTES = 256 * 1024
+DEFAULT_MAX_PENDING_BYTES = 256 * 1024
 """Limit for partial results and progress reports that wait for the reader of one stream. A tool that exceeds it waits, within
 its deadline."""
 
@@ -41,13 +41,17 @@ class EventBuffer:
     """A buffer of the events of one execution. A reader subclasses it and overrides `has_news`.
 
     Adjacent reports merge into the newest one; every other event is kept. The buffer holds at most six lifecycle events and one
-    report between any two other events. Reports and parts together hold at most `MAX_PENDING_BYTES`. A single larger part and
+    report between any two other events. Reports and parts together hold at most `max_pending_bytes`. A single larger part and
     the report after the last part may exceed this limit.
+
+    Args:
+        max_pending_bytes: Beyond it, a tool that adds a part waits.
     """
 
-    __slots__ = ("_closed", "_drained", "_events", "_finished", "_pending_bytes", "_seq")
+    __slots__ = ("_closed", "_drained", "_events", "_finished", "_max_pending_bytes", "_pending_bytes", "_seq")
 
-    def __init__(self) -> None:
+    def __init__(self, max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES) -> None:
+        self._max_pending_bytes = max_pending_bytes
         self._events: deque[ExecutionEvent] | None = None  # an idle stream keeps no buffer either
         self._seq = 0
         self._pending_bytes = 0
@@ -129,14 +133,14 @@ class EventBuffer:
             self._drained = None
 
     def _is_full(self, more: int) -> bool:
-        return self._pending_bytes > 0 and self._pending_bytes + more > MAX_PENDING_BYTES
+        return self._pending_bytes > 0 and self._pending_bytes + more > self._max_pending_bytes
 
 
 class EventStream(EventBuffer, trio.abc.ReceiveChannel[ExecutionEvent]):
     """The reader's end of a channel."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES) -> None:
+        super().__init__(max_pending_bytes)
         self._readable: trio.Event | None = None  # while the reader waits
 
     async def receive(self) -> ExecutionEvent:
@@ -310,10 +314,10 @@ def _render(value: Any) -> bytes:
 
 @asynccontextmanager
 async def open_stream(
-    run: Callable[[StreamListener], Awaitable[object]],
+    run: Callable[[StreamListener], Awaitable[object]], max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES
 ) -> AsyncIterator[trio.abc.ReceiveChannel[ExecutionEvent]]:
     """Run an execution beside its reader; leaving the block cancels it and waits for its (bounded) clean-up."""
-    stream = EventStream()
+    stream = EventStream(max_pending_bytes)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run, StreamListener(stream))

@@ -13,12 +13,6 @@ from .._model.errors import AgentError
 from .._model.execution_result import ExecutionResult
 from .execution import Caller, Execution
 
-RECENT_EXECUTIONS = 1000
-"""Finished executions that can still be looked up."""
-
-RECENT_BYTES = 16 * 1024 * 1024
-"""Limit for the output that these executions hold in memory."""
-
 OVERLOAD_RETRY_SECONDS = 1
 """``retry_after`` of ``OVERLOADED``, when the engine is full."""
 
@@ -53,10 +47,18 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inflight:
-    """Table of running executions; admits new ones up to a limit."""
+    """Table of running executions; admits new ones up to a limit.
 
-    def __init__(self, max_executions: int) -> None:
+    Args:
+        max_executions: Running executions.
+        max_recent: Ended executions that can still be looked up.
+        max_recent_bytes: Of the outputs of these executions.
+    """
+
+    def __init__(self, max_executions: int, max_recent: int, max_recent_bytes: int) -> None:
         self._max = max_executions
+        self._max_recent = max_recent
+        self._max_recent_bytes = max_recent_bytes
         self._running: dict[str, Execution] = {}
         self._recent: dict[str, Execution] = {}
         self._oldest: deque[Execution] = deque()
@@ -115,7 +117,7 @@ class Inflight:
         recent[execution.id] = execution
         self._oldest.append(execution)
         self._recent_bytes += execution.output_bytes
-        while len(recent) > RECENT_EXECUTIONS or self._recent_bytes > RECENT_BYTES:
+        while len(recent) > self._max_recent or self._recent_bytes > self._max_recent_bytes:
             forgotten = self._oldest.popleft()
             del recent[forgotten.id]
             self._recent_bytes -= forgotten.output_bytes

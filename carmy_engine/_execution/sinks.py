@@ -11,18 +11,15 @@ from .._model.host_objects import close_coroutine
 from .._model.protocols import Sink
 from .._model.record import ExecutionRecord
 
-MEMORY_RECORDS = 1000
-"""Records that the memory sink keeps; older ones are dropped."""
-
 
 class MemorySink:
-    """Keeps the newest records in memory.
+    """Keeps the newest records in memory, and drops older ones.
 
     Args:
         limit: Number of records.
     """
 
-    def __init__(self, limit: int = MEMORY_RECORDS) -> None:
+    def __init__(self, limit: int = 1000) -> None:
         self._records: deque[ExecutionRecord] = deque(maxlen=limit)
 
     def record(self, record: ExecutionRecord) -> None:

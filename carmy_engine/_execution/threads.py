@@ -12,9 +12,6 @@ import trio
 from .._model.error_boundary import raise_foreign
 from .._model.errors import AgentError
 
-MAX_THREADS = 64
-"""Limit of one engine. Trio's default limiter serves files and DNS, which stuck tools must not block."""
-
 STUCK_RETRY_SECONDS = 5
 """``retry_after`` when every thread is stuck: the end is unknown, so retries should be rare."""
 
@@ -91,13 +88,16 @@ class ThreadRun:
 
 
 class Threads:
-    """The engine's worker threads.
+    """The engine's worker threads. Trio's default limiter serves files and DNS, which stuck tools must not block.
+
+    Args:
+        limit: The number of threads.
 
     Attributes:
         stuck: Number of abandoned threads that still run.
     """
 
-    def __init__(self, limit: int = MAX_THREADS) -> None:
+    def __init__(self, limit: int) -> None:
         self._limiter = trio.CapacityLimiter(limit)
         self.stuck = 0
 

@@ -214,12 +214,13 @@ def spec_of(declaration: ToolDeclaration | protocols.Tool) -> ToolSpec:
     return _spec(declaration, *_parts(declaration, _resolved_plan(declaration)))
 
 
-def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTool:
+def compile_tool(declaration: object, state: Mapping[Any, object], max_output_bytes: int | None = None) -> CompiledTool:
     """Build validators and schemas, and resolve the state, of one tool.
 
     Args:
         declaration: Anything that `declaration_of` accepts.
         state: Objects by the exact type that ``State[T]`` asks for.
+        max_output_bytes: Of the rendered output, whatever the tool declares; None: the limit of the tool.
 
     Raises:
         AgentError: ``INVALID_TOOL_NAME``, ``INVALID_SCHEMA`` or ``MISSING_STATE``.
@@ -230,7 +231,7 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
         spec = spec_of_object(found)
         _check_name(spec.name, f"{type(found).__name__} object")
         _check_text(spec, f"tool '{spec.name}'")
-        return compile_object(found, spec)
+        return compile_object(found, spec, _least(spec.max_output_bytes, max_output_bytes))
     _check_name(found.name, found.location)
     plan = _resolved_plan(found)
     injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
@@ -243,12 +244,16 @@ def compile_tool(declaration: object, state: Mapping[Any, object]) -> CompiledTo
         is_async=is_async(found.function),
         context_parameter=plan.context,
         parse=arguments.bind(injected),
-        render=output.limited(spec.max_output_bytes),
+        render=output.limited(_least(spec.max_output_bytes, max_output_bytes)),
         parameters=tuple(argument.name for argument in plan.arguments),
         input=plan.input,
         promised=output.promised,
         reconcile=found.reconcile,
     )
+
+
+def _least(own: int, most: int | None) -> int:
+    return own if most is None else min(own, most)
 
 
 def problems_of(declaration: object, state: Mapping[Any, object]) -> list[AgentError]:
@@ -266,7 +271,7 @@ def problems_of(declaration: object, state: Mapping[Any, object]) -> list[AgentE
     if not isinstance(found, ToolDeclaration):
         spec = spec_of_object(found)
         attempt(_check_name, spec.name, f"{type(found).__name__} object")
-        attempt(compile_object, found, spec)
+        attempt(compile_object, found, spec, spec.max_output_bytes)
         return problems
     attempt(_check_name, found.name, found.location)
     plan = attempt(_resolved_plan, found)

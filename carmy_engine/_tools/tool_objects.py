@@ -104,12 +104,13 @@ def spec_of_object(made: protocols.Tool) -> ToolSpec:
     raise DeclarationError(f"the spec of a {name} object is wrong: {wrong}. See carmy_engine.ToolSpec.")
 
 
-def compile_object(made: protocols.Tool, spec: ToolSpec) -> CompiledTool:
+def compile_object(made: protocols.Tool, spec: ToolSpec, max_output_bytes: int) -> CompiledTool:
     """Build the checks of a tool that was made by hand.
 
     Args:
         made: The object.
         spec: Its declared properties.
+        max_output_bytes: Of the rendered output.
 
     Raises:
         AgentError: ``INVALID_SCHEMA``, naming every schema that cannot be used.
@@ -121,7 +122,7 @@ def compile_object(made: protocols.Tool, spec: ToolSpec) -> CompiledTool:
         is_async=is_async(made.execute),
         context_parameter="ctx",
         parse=_parser(arguments, _typed_parser(made, spec)),
-        render=_renderer(output, spec.max_output_bytes),
+        render=_renderer(output, max_output_bytes),
         reconcile=getattr(made, "reconcile", None),
     )
 

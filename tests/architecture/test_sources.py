@@ -86,3 +86,22 @@ def test_loggers_have_the_promised_names() -> None:
         for name in re.findall(r"getLogger\(\"([^\"]*)\"\)", path.read_text())
     }
     assert used == documented
+
+
+PATCHED_ON_PURPOSE = {
+    "tests/examples/conftest.py": "an example for readers, which takes no limits",
+    "tests/engine/declare/test_long_arguments.py": "forces the path of long arguments; 96 MiB of them would take minutes",
+    "tests/engine/declare/test_long_outputs.py": "forces the path of long outputs",
+}
+"""Tests that replace a constant, with the reason."""
+
+
+def test_limits_are_passed_and_not_patched() -> None:
+    """No test replaces a limit of a module: tests build the settings or the frozen limits that a program would pass."""
+    patch = re.compile(r"setattr\([^)]*\"(?:[\w.]+\.)?(MAX_\w+|\w+_(?:SECONDS|BYTES|AT_ONCE|MAX))\"")
+    found = {
+        f"{path.relative_to(ROOT)}"
+        for path in files("tests/*.py")
+        if patch.search(path.read_text()) and path != Path(__file__)
+    }
+    assert found == PATCHED_ON_PURPOSE.keys()

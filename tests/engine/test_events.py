@@ -13,8 +13,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from carmy_engine import AgentContext, AgentError, ExecutionCompleted, ToolProgress
-from carmy_engine._execution.event_stream import MAX_PENDING_BYTES, PROGRESS_BYTES
+from carmy_engine import AgentContext, AgentError, ExecutionCompleted, Settings, ToolProgress
+from carmy_engine._execution.event_stream import PROGRESS_BYTES
 from carmy_engine.codec import event_body
 from tests.engine.kit import bench, code, read, request
 
@@ -68,7 +68,7 @@ async def test_parts_wait_for_a_slow_reader():
 
     async with bench(eager) as b, b.engine.stream(request("eager")) as channel:
         await wait_all_tasks_blocked()
-        assert len(sent) == MAX_PENDING_BYTES // (10_002 + PROGRESS_BYTES)
+        assert len(sent) == Settings().limits.max_event_bytes // (10_002 + PROGRESS_BYTES)
         parts = [event async for event in channel if isinstance(event, ToolProgress)]
         assert len(parts) == 100
 
@@ -91,7 +91,11 @@ async def test_many_short_parts_wait_for_a_slow_reader(message: str | None) -> N
         await wait_all_tasks_blocked()
         with trio.fail_after(10):
             each = len(b'"x"') + PROGRESS_BYTES + (0 if message is None else PROGRESS_BYTES + len(message))
-            assert MAX_PENDING_BYTES // each - 1 <= len(sent) <= MAX_PENDING_BYTES // each + 1
+            assert (
+                Settings().limits.max_event_bytes // each - 1
+                <= len(sent)
+                <= Settings().limits.max_event_bytes // each + 1
+            )
             events = [event async for event in channel if isinstance(event, ToolProgress)]
     assert [event.partial for event in events if event.partial_json] == ["x"] * 3000
     assert sum(event.partial_json is None for event in events) == (0 if message is None else 3000)
@@ -125,12 +129,12 @@ async def test_one_large_part_gets_through():
 
     @read
     async def large(ctx: AgentContext) -> None:
-        await ctx.progress.partial("x" * (2 * MAX_PENDING_BYTES))
+        await ctx.progress.partial("x" * (2 * Settings().limits.max_event_bytes))
         await ctx.progress.partial("y")
 
     async with bench(large) as b:
         parts = [event.partial for event in await b.events("large") if isinstance(event, ToolProgress)]
-    assert [len(part) for part in parts] == [2 * MAX_PENDING_BYTES, 1]
+    assert [len(part) for part in parts] == [2 * Settings().limits.max_event_bytes, 1]
 
 
 async def test_waiting_for_a_reader_counts_towards_the_deadline(autojump_clock):
@@ -372,13 +376,12 @@ async def test_two_streams_of_one_request():
 
 async def test_an_event_of_waiting_for_a_thread(mock_clock):
     """A call that waits for a worker thread says so, like one that waits for a turn."""
-    from carmy_engine._execution.threads import MAX_THREADS
 
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
-        for _ in range(MAX_THREADS):
+        for _ in range(Settings().limits.max_threads):
             b.start(nursery, "thread_read", {"then": "wait", "gate": gate})
-        await b.arrived(gate, MAX_THREADS)
+        await b.arrived(gate, Settings().limits.max_threads)
         call = await b.start_waiting(nursery, "thread_read")
         await b.open(gate)
         assert code(await call.wait()) == "ok"

@@ -7,31 +7,30 @@ import weakref
 from typing import Any
 
 import trio
+import trio.testing
 
-from carmy_engine import AgentError
-from carmy_engine._execution.inflight import RECENT_BYTES, RECENT_EXECUTIONS
+from carmy_engine import AgentContext, AgentError, App, LimitSettings, Settings
 from tests.engine.kit import bench, read, request
 
 
 async def test_recent_executions_are_bounded_by_number():
     """The newest executions can be looked up; older ones are forgotten."""
-    async with bench() as b:
-        ids = [(await b.call("echo", {"text": "a"})).execution_id for _ in range(RECENT_EXECUTIONS + 10)]
+    async with bench(settings=Settings(limits=LimitSettings(max_recent=30))) as b:
+        ids = [(await b.call("echo", {"text": "a"})).execution_id for _ in range(40)]
         assert b.engine.lookup(ids[0]) is None
         assert b.engine.lookup(ids[9]) is None
         assert b.engine.lookup(ids[10]) is not None
-        assert len(b.engine._pipeline.inflight._recent) == RECENT_EXECUTIONS
+        assert len(b.engine._pipeline.inflight._recent) == 30
 
 
 async def test_recent_outputs_are_bounded_by_bytes():
     """Large outputs make the oldest executions be forgotten earlier; those that are remembered have their result."""
-    size = RECENT_BYTES // 4
-    async with bench() as b:
-        ids = [(await b.call("echo", {"text": "x" * 1024, "times": size // 1024})).execution_id for _ in range(6)]
+    async with bench(settings=Settings(limits=LimitSettings(max_recent_bytes=4096))) as b:
+        ids = [(await b.call("echo", {"text": "x" * 1024})).execution_id for _ in range(6)]
         found = [b.engine.lookup(execution_id) for execution_id in ids]
         assert [summary is not None for summary in found] == [False, False, False, True, True, True]
         assert all(summary is None or summary.result is not None for summary in found)
-        assert b.engine._pipeline.inflight._recent_bytes <= RECENT_BYTES
+        assert b.engine._pipeline.inflight._recent_bytes <= 4096
 
 
 async def test_a_finished_tool_is_let_go():
@@ -59,12 +58,10 @@ async def test_a_finished_tool_is_let_go():
 
 async def test_audit_records_are_bounded():
     """The engine's own memory of records keeps the newest, newest first."""
-    from carmy_engine._execution.sinks import MEMORY_RECORDS
-
-    async with bench() as b:
-        for _ in range(MEMORY_RECORDS + 5):
+    async with bench(settings=Settings(limits=LimitSettings(max_audit_records=10))) as b:
+        for _ in range(15):
             await b.call("nobody")
-        assert len(b.engine.audit.newest()) == MEMORY_RECORDS
+        assert len(b.engine.audit.newest()) == 10
         last = await b.call("read")
         assert b.engine.audit.newest(1)[0].execution_id == last.execution_id
 
@@ -114,3 +111,38 @@ async def test_long_arguments_are_let_go_without_garbage_collection():
             assert len(gc.get_objects()) - before < 10_000
         finally:
             gc.enable()
+
+
+async def test_output_budget_of_the_settings():
+    """An output has the smaller of the tool's own limit and that of the settings."""
+    app = App("test", settings=Settings(limits=LimitSettings(max_output_bytes=100)))
+
+    @app.tool(effect="none", parallel_safe=True)
+    async def large(size: int) -> str:
+        """Return a text."""
+        return "x" * size
+
+    async with app.open() as engine:
+        assert (await engine.execute(request("large", {"size": 98}))).data == "x" * 98
+        refused = await engine.execute(request("large", {"size": 99}))
+    assert refused.error is not None
+    assert refused.error.code == "OUTPUT_TOO_LARGE"
+
+
+async def test_event_budget_of_the_settings():
+    """A tool waits once its parts that nothing reads have the bytes of the settings."""
+    sent: list[int] = []
+
+    @read
+    async def eager(ctx: AgentContext) -> None:
+        for number in range(5):
+            await ctx.progress.partial("x" * 100)
+            sent.append(number)
+
+    async with (
+        bench(eager, settings=Settings(limits=LimitSettings(max_event_bytes=800))) as b,
+        b.engine.stream(request("eager")) as channel,
+    ):
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(sent) == 2
+        assert len([event async for event in channel]) == 9

@@ -7,8 +7,8 @@ import threading
 import pytest
 import trio
 
-from carmy_engine import AgentContext
-from carmy_engine._execution.threads import MAX_THREADS, Threads
+from carmy_engine import AgentContext, Settings
+from carmy_engine._execution.threads import Threads
 from tests.engine.kit import Bench, bench, code, read, told
 
 
@@ -141,8 +141,8 @@ async def test_abandoned_by_any_cancel(how, clock):
 async def test_stuck_threads_leave_room_for_others(clock):
     """With all but one thread stuck, a quick call still runs."""
     async with bench() as b:
-        gates = await stuck(b, clock, MAX_THREADS - 1)
-        assert b.engine.statistics().stuck_threads == MAX_THREADS - 1
+        gates = await stuck(b, clock, Settings().limits.max_threads - 1)
+        assert b.engine.statistics().stuck_threads == Settings().limits.max_threads - 1
         assert await b.code("thread_read") == "ok"
         for gate in gates:
             await b.open(gate)
@@ -152,14 +152,14 @@ async def test_stuck_threads_leave_room_for_others(clock):
 async def test_all_threads_stuck(clock):
     """With every thread stuck, a plain function is refused as ``OVERLOADED``, its id stays free, and coroutines still run."""
     async with bench() as b:
-        gates = await stuck(b, clock, MAX_THREADS)
+        gates = await stuck(b, clock, Settings().limits.max_threads)
         refused = await b.refused("OVERLOADED", "thread_write", request_id="r")
         assert refused.error.retryable
         assert refused.error.retry_after > 0
         assert await b.state("r") == "free"
         assert await b.code("write") == "ok"
         await b.open(gates[0])
-        while b.engine.statistics().stuck_threads == MAX_THREADS:
+        while b.engine.statistics().stuck_threads == Settings().limits.max_threads:
             await trio.lowlevel.checkpoint()
         assert await b.code("thread_write", request_id="r") == "ok"
         for gate in gates:
@@ -170,7 +170,7 @@ async def test_all_threads_stuck(clock):
 async def test_a_function_that_waits_for_a_thread_never_runs_after_its_deadline(clock):
     """With every thread busy, a call waits for one; at its deadline it is answered as never started, and never runs."""
     async with bench() as b, trio.open_nursery() as nursery:
-        gates = [b.gate() for _ in range(MAX_THREADS)]
+        gates = [b.gate() for _ in range(Settings().limits.max_threads)]
         for gate in gates:
             b.start(nursery, "thread_write", {"then": "wait", "gate": gate})
         for gate in gates:
@@ -191,7 +191,7 @@ async def test_a_function_that_waits_for_a_thread_never_runs_after_its_deadline(
 
 async def test_a_claimed_run_never_starts():
     """A function whose caller has given up before it began is skipped by the thread that comes to it."""
-    threads = Threads()
+    threads = Threads(64)
     ran = []
     run = threads.prepare(lambda: ran.append(True), lambda: None)
     run.give_up()
@@ -203,7 +203,7 @@ async def test_a_claimed_run_never_starts():
 
 async def test_a_function_that_ended_is_not_abandoned():
     """A function that has ended when its cancel arrives counts: its value is the truth."""
-    threads = Threads()
+    threads = Threads(64)
     with trio.CancelScope() as scope:
 
         def work() -> str:
@@ -275,7 +275,7 @@ async def test_an_abandoned_run_counts_as_started():
     from carmy_engine._execution.execution import Caller, Execution, Phase
 
     execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)
-    threads = Threads()
+    threads = Threads(64)
     execution.thread = run = threads.prepare(lambda: None, execution.mark_started)
     assert run._claim.acquire(blocking=False)  # as the thread does first
     run.give_up()

@@ -87,7 +87,7 @@ class Client:
 @asynccontextmanager
 async def telling(count: int = 1) -> AsyncIterator[tuple[EventWriter, list[Client]]]:
     writer = EventWriter(
-        RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS)
+        RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS), 256 * 1024
     )
     clients = [Client(writer) for _ in range(count)]
     try:
@@ -305,7 +305,7 @@ class Counted(EventSink):
 async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
     """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
     writer = EventWriter(
-        RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS)
+        RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS), 256 * 1024
     )
     await nursery.start(writer.run)
     told: list[str] = []

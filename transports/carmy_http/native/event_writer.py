@@ -44,7 +44,7 @@ class EventSink(EventBuffer):
     def __init__(
         self, writer: EventWriter, sock: socket.socket, frame: Callable[[bytes], bytes], on_broken: Callable[[], None]
     ) -> None:
-        super().__init__()
+        super().__init__(writer.max_event_bytes)
         self._writer = writer
         self._sock = sock
         self._frame = frame
@@ -146,9 +146,11 @@ class EventWriter:
     Args:
         log: For failures that a client causes.
         settings: When to send a heartbeat, and how long a write may take.
+        max_event_bytes: Of the events of one execution that wait for its client.
     """
 
-    def __init__(self, log: RateLimitedLogger, settings: HttpSettings) -> None:
+    def __init__(self, log: RateLimitedLogger, settings: HttpSettings, max_event_bytes: int) -> None:
+        self.max_event_bytes = max_event_bytes
         self._heartbeat_seconds = settings.heartbeat_secs
         self.write_seconds = settings.write_timeout_secs
         self.log = log

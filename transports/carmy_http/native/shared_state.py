@@ -44,7 +44,7 @@ class SharedState:
         self.log = RateLimitedLogger(log)
         self.heads = HeadCache(self.settings.max_head_bytes)
         self.timeouts = Timeouts(self.log)
-        self.event_writer = EventWriter(self.log, self.settings)
+        self.event_writer = EventWriter(self.log, self.settings, engine.settings.limits.max_event_bytes)
         self.dispatcher: Dispatcher | None = Dispatcher(self.log) if sys.platform == "linux" else None
         self.is_draining = engine.stopping.is_set
 
