@@ -10,6 +10,7 @@ import pydantic
 from msgspec.structs import FieldInfo, StructConfig
 from pydantic_core import CoreSchema, PydanticSerializationUnexpectedValue, core_schema
 
+from .._model.content import CONTENT_KEYWORD, tag_of
 from .annotations import UnusableType
 
 STRUCT = "carmy_struct"
@@ -82,6 +83,9 @@ def struct_schema(cls: type[msgspec.Struct], fields: CoreSchema) -> CoreSchema:
     """
     own: Any = fields
     own["metadata"] = {_FIELDS: cls}
+    tag = tag_of(cls)
+    if tag is not None:
+        own["metadata"]["pydantic_js_extra"] = {CONTENT_KEYWORD: tag}
     return core_schema.no_info_after_validator_function(
         _builder(cls),
         fields,

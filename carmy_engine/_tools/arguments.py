@@ -19,6 +19,7 @@ from .._schema import docstrings
 from .._schema.annotations import UnusableType
 from .._schema.argument_rules import argument_types
 from .._schema.bounded_validator import BoundedValidator, InvalidLong, counting_validator, marks_in
+from .._schema.content_rules import refuse_content
 from .._schema.core_schema import types_of
 from .._schema.json_schema import input_schema
 from .._schema.messages import Problem, invalid_arguments, problems_of
@@ -117,6 +118,7 @@ def arguments_parser(function: Callable[..., Any], plan: SignaturePlan) -> Argum
             annotation = Annotated[annotation, pydantic.Field(default=argument.default)]
         annotations[argument.name] = annotation
     types = types_of(annotations)
+    refuse_content(types)
     strict = argument_types(types)
     published: Node | None = None
     if plan.input is None:

@@ -24,6 +24,7 @@ from .._model.error_boundary import Fault, call_foreign
 from .._model.errors import AgentError
 from .._model.type_guards import is_dict
 from .._schema.bounded_validator import BoundedValidator, InvalidLong, counting_validator, marks_in
+from .._schema.content_rules import check_content
 from .._schema.core_schema import types_of
 from .._schema.json_form import ODD_OFFSET, first_ambiguous, first_infinite, first_odd_offset, first_without_form
 from .._schema.json_schema import output_schema
@@ -89,6 +90,7 @@ def output_renderer(function: Callable[..., Any], plan: SignaturePlan) -> Output
         UnusableType: The return type has no JSON form.
     """
     types = types_of({_RETURN: plan.returns})
+    check_content(types, types.fields[_RETURN]["schema"])
     schema = output_schema(types, types.fields[_RETURN]["schema"])
     written = written_types(types)
     root = written.fields[_RETURN]["schema"]

@@ -6,10 +6,12 @@ is JSON Schema 2020-12 whose root is an object without unions), and from "Stream
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
 from .._execution.model_calls import ModelResult
+from .._model.content import Content, File, Image, text_for
 from ._base import CallStream, Provider, Spec, Written, key_in, look, many, parameters_of, text_in
 from ._names import NameRule
 
@@ -27,7 +29,12 @@ class Anthropic(Provider):
         """See `Provider.render`: one message with a block ``tool_result`` for each call, which must be the next one."""
         blocks: list[dict[str, Any]] = []
         for result in results:
-            block = {"type": "tool_result", "tool_use_id": result.call.call_id, "content": self._text(result)}
+            content = self._content(result)
+            block: dict[str, Any] = {
+                "type": "tool_result",
+                "tool_use_id": result.call.call_id,
+                "content": self._text(result) if content is None else [_block(one) for one in content],
+            }
             blocks.append(block if result.result.error is None else {**block, "is_error": True})
         return [{"role": "user", "content": blocks}] if blocks else []
 
@@ -46,6 +53,19 @@ class Anthropic(Provider):
 
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         return {"name": name, "description": spec.description, "input_schema": parameters_of(spec)}
+
+
+def _block(content: Content) -> dict[str, Any]:
+    """A block of a result: an image or a PDF file as such, other content as text."""
+    match content:
+        case Image(data=data, mime_type=mime_type):
+            kind = "image"
+        case File(data=bytes(data), mime_type="application/pdf" as mime_type):
+            kind = "document"
+        case _:
+            return {"type": "text", "text": text_for(content)}
+    source = {"type": "base64", "media_type": mime_type, "data": base64.b64encode(data).decode()}
+    return {"type": kind, "source": source}
 
 
 class _MessageStream(CallStream):

@@ -15,6 +15,7 @@ import msgspec
 
 from .._execution.model_calls import ModelCall, ModelResult
 from .._model import codec
+from .._model.content import Content, content_of, text_for
 from .._model.errors import AgentError
 from .._model.spec import Catalog, PublicSpec, ToolSpec
 from .._model.type_guards import is_list, is_mapping, is_tuple
@@ -131,7 +132,15 @@ class Provider(abc.ABC):
         """One tool for the request."""
 
     def _text(self, result: ModelResult) -> str:
+        content = self._content(result)
+        if content is not None:
+            return "\n".join(map(text_for, content))
         return text_of(result.result, self.name_for)
+
+    def _content(self, result: ModelResult) -> list[Content] | None:
+        """The content of a result; None if its tool returns plain data, or if it failed."""
+        spec = self._specs.get(result.call.tool)
+        return None if spec is None else content_of(spec.output_schema, result.result)
 
     @abc.abstractmethod
     def _written(self, response: object) -> list[Written]:

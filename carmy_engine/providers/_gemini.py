@@ -7,10 +7,12 @@ letters, digits, underscores and dashes, 63 in all.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
 from .._execution.model_calls import ModelResult
+from .._model.content import Audio, Image
 from ._base import CallStream, Provider, Spec, Written, look, many, parameters_of
 from ._gemini_schema import json_schema, openapi_schema
 from ._names import NameRule
@@ -31,8 +33,16 @@ class Gemini(Provider):
         parts: list[dict[str, Any]] = []
         for result in results:
             call = result.call
-            answer = {"output": result.result.data} if result.result.error is None else {"error": self._text(result)}
-            named = {"name": call.name or self.name_for(call.tool), "response": answer}
+            content = self._content(result)
+            if content is not None:
+                answer = {"output": self._text(result)}
+            else:
+                answer = (
+                    {"output": result.result.data} if result.result.error is None else {"error": self._text(result)}
+                )
+            named: dict[str, Any] = {"name": call.name or self.name_for(call.tool), "response": answer}
+            if blobs := [_blob(one) for one in content or () if isinstance(one, Image | Audio)]:
+                named["parts"] = blobs
             parts.append({"functionResponse": named if call.generated else {"id": call.call_id, **named}})
         return [{"role": "user", "parts": parts}] if parts else []
 
@@ -58,6 +68,11 @@ class Gemini(Provider):
         if openapi is not None:
             return {**declaration, "parameters": openapi}
         return {**declaration, "parametersJsonSchema": json_schema(parameters)}
+
+
+def _blob(content: Image | Audio) -> dict[str, Any]:
+    data = base64.b64encode(content.data).decode()
+    return {"inlineData": {"mimeType": content.mime_type, "data": data}}
 
 
 class _ContentStream(CallStream):

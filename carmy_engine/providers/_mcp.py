@@ -11,7 +11,10 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from .._execution.model_calls import ModelCall, ModelResult
+from .._model.content import Content, File, has_content
 from .._model.effect import Effect
 from .._model.spec import Catalog
 from ._base import CallStream, Provider, Spec, Written, look, many
@@ -51,6 +54,9 @@ class Mcp(Provider):
         ]
 
     def _result(self, result: ModelResult) -> dict[str, Any]:
+        content = self._content(result)
+        if content is not None:
+            return {"content": [_block(one) for one in content], "isError": False}
         made: dict[str, Any] = {
             "content": [{"type": "text", "text": self._text(result)}],
             "isError": result.result.error is not None,
@@ -83,9 +89,22 @@ class Mcp(Provider):
             annotations["destructiveHint"] = spec.effect is Effect.DESTRUCTIVE
             annotations["idempotentHint"] = spec.idempotent
         made = {"name": name, "description": spec.description, "inputSchema": parameters, "annotations": annotations}
-        if _is_object(spec.output_schema):
+        if _is_object(spec.output_schema) and not has_content(spec.output_schema):
             made["outputSchema"] = inlined(spec.output_schema)
         return made
+
+
+def _block(content: Content) -> dict[str, Any]:
+    """Content as the specification has it: in camel case, and a file as an embedded resource."""
+    made: dict[str, Any] = msgspec.to_builtins(content)
+    if "mime_type" in made:
+        made["mimeType"] = made.pop("mime_type")
+    if isinstance(content, File):
+        del made["type"]
+        if "data" in made:
+            made["blob"] = made.pop("data")
+        return {"type": "resource", "resource": made}
+    return made
 
 
 class _Messages(CallStream):

@@ -6,10 +6,12 @@ calling" and "Structured model outputs".
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
 from .._execution.model_calls import ModelResult
+from .._model.content import Content, File, Image, text_for
 from ._base import CallStream, Provider, Spec, Written, key_in, look, many, text_in
 from ._json_schema_tools import portable, with_plain_root
 from ._names import NameRule
@@ -121,10 +123,12 @@ class OpenAIResponses(_OpenAI):
 
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: one item ``function_call_output`` for each call."""
-        return [
-            {"type": "function_call_output", "call_id": result.call.call_id, "output": self._text(result)}
-            for result in results
-        ]
+        items: list[dict[str, Any]] = []
+        for result in results:
+            content = self._content(result)
+            output = self._text(result) if content is None else [_input(one) for one in content]
+            items.append({"type": "function_call_output", "call_id": result.call.call_id, "output": output})
+        return items
 
     def stream(self, *, turn: str | None = None) -> CallStream:
         """See `Provider.stream`: feed it every event."""
@@ -139,6 +143,22 @@ class OpenAIResponses(_OpenAI):
 
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         return {"type": "function", **self._function(spec, name)}
+
+
+def _input(content: Content) -> dict[str, Any]:
+    """An item of an output: an image or a file as such, other content as text."""
+    match content:
+        case Image():
+            return {"type": "input_image", "detail": "auto", "image_url": _data_url(content.data, content.mime_type)}
+        case File(data=bytes(data), mime_type=str(mime_type)):
+            name = content.uri.rpartition("/")[2] or content.uri
+            return {"type": "input_file", "filename": name, "file_data": _data_url(data, mime_type)}
+        case _:
+            return {"type": "input_text", "text": text_for(content)}
+
+
+def _data_url(data: bytes, mime_type: str) -> str:
+    return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
 
 
 class _ResponsesStream(CallStream):
