@@ -2,6 +2,7 @@
 
 - `SCRIPTED_TOOLS` follow the script in their arguments; they act on a `Stage` (gates that hold calls, counts of effects).
 - `RecordingSink` stores every audit record.
+- `Probe` calls an executor in few words.
 - `compile_tool` makes a `CompiledTool`, which `carmy_engine.open_engine` takes, from a tool.
 - `check_executor` proves that an executor, such as the client of a transport, runs tools as the engine does.
 - `check_store` proves that a store keeps request_ids as the engine needs it.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from .._model.compiled_tool import CompiledTool
 from .._tools.declaration import compile_tool
+from ._probe import Probe
 from ._stage import Stage
 from ._suite import RequirementError
 from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
@@ -29,6 +31,7 @@ __all__ = [
     "ExecutorCheck",
     "MakeExecutor",
     "MakeStore",
+    "Probe",
     "RecordingSink",
     "RequirementError",
     "Stage",

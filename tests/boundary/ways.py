@@ -16,7 +16,7 @@ import carmy_http
 import carmy_websocket
 from carmy_engine import BoundEngine, ExecutionCompleted, ExecutionRequest, ExecutionResult, HttpSettings, Settings
 from carmy_engine.codec import answer_body
-from carmy_mcp.server.http_transport import serve_http
+from carmy_mcp import serve_http
 from tests.boundary.app import confirm, make_app
 from tests.conformance.makers import command
 from tests.mcp.conftest import HELLO, request

@@ -24,8 +24,7 @@ from carmy_engine.abc import Executor
 from carmy_engine.testing import SCRIPTED_TOOLS, MakeExecutor, Stage, compile_scripted
 from carmy_engine.testing.tools import MAX_WAITING
 from carmy_http import open_http
-from carmy_mcp import open_mcp
-from carmy_mcp.server.http_transport import serve_http
+from carmy_mcp import open_mcp, serve_http
 from carmy_stdio import open_stdio
 from carmy_websocket import open_websocket
 from tests.support import http_client as http_support

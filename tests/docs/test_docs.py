@@ -10,14 +10,14 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import trio
 
-from carmy_engine import Effect, ToolSpec
-from carmy_engine._tools.attributes import ToolAttributes
+from carmy_engine import Effect, ToolSpec, tool
 from carmy_engine.errors import CODES
 
 from .pages import PAGES, REPOSITORY, anchors_of, blocks_of, links_of, name_of
@@ -272,7 +272,8 @@ def test_the_attributes_of_tools_are_listed_with_their_defaults() -> None:
     text = (REPOSITORY / "docs/tools.md").read_text().partition("## Attributes")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
     listed = {cells[0].strip().strip("`"): cells[-1].strip() for cells in rows}
-    assert listed.keys() == ToolAttributes.__annotations__.keys()
+    (attributes,) = typing.get_args(typing.get_type_hints(tool)["attributes"])
+    assert listed.keys() == attributes.__annotations__.keys()
     spec = ToolSpec(name="x", description="", input_schema={}, output_schema={}, effect=Effect.NONE)
     for name in ("idempotent", "parallel_safe", "max_waiting"):
         assert listed[name].strip("`") == str(getattr(spec, name))

@@ -19,8 +19,7 @@ from carmy_engine import App, Engine, ExecutionRequest, Settings
 from carmy_engine.abc import Executor, Outcome, Reservation
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
-from carmy_mcp import open_mcp
-from carmy_mcp.server.http_transport import serve_http
+from carmy_mcp import open_mcp, serve_http
 
 WAYS: dict[str, tuple[Any, Any]] = {
     "http": (carmy_http.serve, carmy_http.open_http),

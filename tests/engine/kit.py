@@ -11,8 +11,7 @@ import trio
 from carmy_engine import AgentError, Engine, ExecutionRequest, Settings, ToolSpec, open_engine, tool
 from carmy_engine.abc import Executor, Identity, Reservation
 from carmy_engine.stores.memory import MemoryStore
-from carmy_engine.testing import RecordingSink, Stage, compile_scripted, compile_tool
-from carmy_engine.testing._probe import Probe
+from carmy_engine.testing import Probe, RecordingSink, Stage, compile_scripted, compile_tool
 
 
 class Bench(Probe):

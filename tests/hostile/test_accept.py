@@ -11,7 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from carmy_engine._model.rate_limited_log import BURST_LINES
+from carmy_engine import HttpSettings
+from carmy_engine.transport import BURST_LINES
 from carmy_net import Server
 from carmy_net._server import MAX_ACCEPTED_AT_ONCE
 from tests.hostile.siege import LAST, RECOVERY_SECONDS, no_fault
@@ -72,7 +73,7 @@ async def accept(listener: Listener, limit: int = 10) -> int:
 
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        server = Server(connect, limit)  # type: ignore[arg-type] # a double
+        server = Server(connect, HttpSettings(max_connections=limit))  # type: ignore[arg-type] # a double
         nursery.start_soon(server.run, [listener], stop, stop, lambda: None)  # type: ignore[arg-type]
         await trio.sleep(10)  # of the tests' own clock
         stop.set()
@@ -122,7 +123,7 @@ async def test_who_waits_when_the_server_stops(limit: int, is_sole_acceptor: boo
 
     stop = trio.Event()
     stop.set()
-    server = Server(connect, limit)  # type: ignore[arg-type] # a double
+    server = Server(connect, HttpSettings(max_connections=limit))  # type: ignore[arg-type] # a double
     await server.run([listener], stop, stop, lambda: None)  # type: ignore[list-item]
     # The first ones may have gone already, and made room.
     assert len(peers) in range(served, min(served + MAX_ACCEPTED_AT_ONCE, 100) + 1)

@@ -7,8 +7,8 @@ import threading
 import pytest
 import trio
 
-from carmy_engine._model.rate_limited_log import BURST_LINES
 from carmy_engine.errors import AgentError
+from carmy_engine.transport import BURST_LINES
 from tests.boundary.escapes import ESCAPES, SECRET, made
 from tests.http.tools import echo
 from tests.support.http import serving

@@ -8,10 +8,12 @@ import pytest
 import trio
 
 from carmy_engine import AgentContext, BearerTokens, ExecutionRecord, ExecutionStatus
-from carmy_engine._execution.refusals import MAX_RECORDS
-from carmy_engine._model.rate_limited_log import BURST_LINES
+from carmy_engine.transport import BURST_LINES
 from tests.http.tools import echo
 from tests.support.http import JSON, Running, render, serving
+
+MAX_RECORDS = 60
+"""Records of refusals in a minute, as docs/security.md promises."""
 
 TOKENS = BearerTokens({"secret": AgentContext(principal="ana")})
 BEARER = {"authorization": "Bearer secret"}

@@ -9,9 +9,7 @@ import h2.errors
 import pytest
 import trio
 
-from carmy_engine._model.cause import Cause
-from carmy_engine._model.context import AgentContext
-from carmy_engine._tools.declaration import tool
+from carmy_engine import AgentContext, Cause, tool
 from tests.http.tools import big, echo, progress
 from tests.support.http2 import JSON_TYPE, http2
 from tests.support.tls import serving_tls

@@ -25,7 +25,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from carmy_engine._model.cause import Cause
+from carmy_engine import Cause
 from carmy_http.hypercorn import http2_stream
 from tests.http.tools import big, echo, parts
 from tests.http_tls.test_http2 import EVENTS, Gate

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from carmy_engine import ConfigurationError, HttpSettings, Settings
-from carmy_engine._engine.engine import open_engine
+from carmy_engine import ConfigurationError, HttpSettings, Settings, open_engine
 from carmy_http import serve
 from carmy_http.server import http_problems
 from carmy_http.tls import front_end_of, tls_context

@@ -25,8 +25,7 @@ from carmy_engine import (
     Settings,
     ToolProgress,
 )
-from carmy_mcp import McpClientLimits, open_mcp
-from carmy_mcp.server.http_transport import serve_http
+from carmy_mcp import McpClientLimits, open_mcp, serve_http
 from tests.mcp import far
 from tests.mcp.test_client import CALLS, compare, request
 from tests.support.http_client import Exchange, scripted

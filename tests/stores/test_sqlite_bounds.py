@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carmy_engine import AgentError, MemoryStore, StoreSettings
-from carmy_engine._app.plugins import find_store
 from carmy_engine.abc import Outcome, StoreFull
+from carmy_engine.stores import memory, sqlite
 from carmy_engine.stores.sqlite import SqliteLimits, SqliteStore
 from carmy_engine.stores.sqlite._rows import ENTRY_BYTES
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
@@ -203,10 +203,10 @@ async def test_the_memory_store_ages_after_entries_have_given_way() -> None:
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_bounds_from_settings(kind: str, path: Path) -> None:
     """``store.max_entries`` and ``store.max_bytes`` bound the store that the URL names."""
-    url = "memory:" if kind == "memory" else f"sqlite:{path}"
+    url, make = ("memory:", memory.from_settings) if kind == "memory" else (f"sqlite:{path}", sqlite.from_settings)
     bounds: list[dict[str, Any]] = [{"max_entries": 1}, {"max_bytes": 600}]
     for bound in bounds:
-        store: Any = find_store(StoreSettings(url=url, **bound))()
+        store: Any = make(StoreSettings(url=url, **bound))
         await store.reserve(reservation("first"))
         with pytest.raises(StoreFull):
             await store.reserve(reservation("second"))

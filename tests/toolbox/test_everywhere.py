@@ -22,8 +22,7 @@ from carmy_engine import (
     ToolRegistry,
 )
 from carmy_engine.abc import Executor
-from carmy_mcp import open_mcp
-from carmy_mcp.server.http_transport import serve_http
+from carmy_mcp import open_mcp, serve_http
 from tests.toolbox.inventory import InventoryTools, refund, search
 
 WAYS: dict[str, tuple[Any, Any]] = {

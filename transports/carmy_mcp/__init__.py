@@ -1,6 +1,7 @@
 """The Model Context Protocol: a server for the tools of an application, and an executor in front of any MCP server.
 
 - `serve`: the transport of the command ``carmy mcp``, over standard input and output or HTTP.
+- `serve_http`: the same over HTTP alone.
 - `mount`: the same at the address ``/mcp`` of ``carmy serve``.
 - `open_mcp`: a client of any MCP server; an executor. `McpClientLimits`: its limits.
 
@@ -20,20 +21,20 @@ from .server.mount import mount
 if TYPE_CHECKING:
     from .client.executor import open_mcp
     from .client.limits import McpClientLimits
-    from .server.transport import serve
+    from .server.transport import serve, serve_http
 
-__all__ = ["McpClientLimits", "mount", "open_mcp", "serve"]
+__all__ = ["McpClientLimits", "mount", "open_mcp", "serve", "serve_http"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the SDK on first use: it takes half a second."""
     try:
-        if name == "serve":
+        if name in {"serve", "serve_http"}:
             if importlib.util.find_spec("mcp") is None:
                 raise ModuleNotFoundError(name="mcp")
-            from .server.transport import serve  # noqa: PLC0415 - see above
+            from .server import transport  # noqa: PLC0415 - see above
 
-            return serve
+            return getattr(transport, name)
         if name in {"McpClientLimits", "open_mcp"}:
             from .client import executor  # noqa: PLC0415 - see above
 
