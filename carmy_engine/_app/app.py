@@ -171,7 +171,7 @@ class App:
                 f"application {self.name!r} has state of type {_type_name(key)} already; wrap one of the two in a type of its own"
             )
         if not _may_be(value, key):
-            raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, as as_type says")
+            raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, the type in as_type")
         self._state[key] = value
         return self
 

@@ -127,7 +127,7 @@ async def mounted_tools(
         except (AgentError, CarmyError, OSError) as problem:
             problems.append(_unavailable(mount, str(problem)))
         except trio.TooSlowError:
-            problems.append(_unavailable(mount, f"it did not tell its tools within {CATALOG_SECONDS:g} s"))
+            problems.append(_unavailable(mount, f"it did not send its catalog within {CATALOG_SECONDS:g} s"))
         else:
             for found in catalog.tools:
                 try:

@@ -55,7 +55,7 @@ CODES: Mapping[str, CodeInfo] = {
     "TIMEOUT": CodeInfo(_T, False, False, "The deadline passed."),
     "CANCELLED": CodeInfo(_X, False, False, "The execution was cancelled."),
     "TOOL_PANIC": CodeInfo(_I, False, False, "The tool failed in a way it did not declare."),
-    "TOOL_ERROR": CodeInfo(_I, True, False, "A tool behind another protocol said in words of its own that it failed."),
+    "TOOL_ERROR": CodeInfo(_I, True, False, "A remote tool reported a failure in its own format."),
     "TOOL_BUSY": CodeInfo(_O, True, True, "Too many calls wait for their turn with this tool."),
     "OVERLOADED": CodeInfo(_O, True, True, "The engine runs as many executions as it may."),
     "SHUTTING_DOWN": CodeInfo(_O, True, True, "The engine is draining or closing."),

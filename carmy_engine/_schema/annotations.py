@@ -47,7 +47,7 @@ class _Injected:
 
     def __getattr__(self, name: str) -> Any:
         raise TypeError(
-            f"'.{name}' of INJECTED: the engine fills this parameter in; whoever calls the function himself must"
+            f"'.{name}' of INJECTED: the engine passes this argument; a direct call of the function must pass it too"
         )
 
     def __repr__(self) -> str:

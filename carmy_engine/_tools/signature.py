@@ -137,7 +137,7 @@ def plan_of(function: Callable[..., Any], names: Mapping[str, Any], *, method: b
         _check_kind(function, parameter)
         if parameter.name not in hints and parameter.name in ("self", "cls"):
             # Not in the body of a class: `is_method` would have seen it.
-            what = f"it is a method: nobody could pass '{parameter.name}'"
+            what = f"it is a method: no call could pass '{parameter.name}'"
             raise refuse(function, what, "Write a function; what the object holds can be State[...].")
         if parameter.name not in hints:
             instead = f"Annotate it, such as '{parameter.name}: str'."

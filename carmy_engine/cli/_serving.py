@@ -40,7 +40,7 @@ Server = Annotated[
 ]
 Http = Annotated[bool, Parameter(negative="", help="Over HTTP instead of standard input and output.")]
 Processes = Annotated[int | None, Parameter(help="How many processes serve; each has an engine of its own.")]
-Dev = Annotated[bool, Parameter(negative="", help="Development: tell callers what a tool's unexpected errors were.")]
+Dev = Annotated[bool, Parameter(negative="", help="Development: send callers the unexpected errors of tools.")]
 Level = Annotated[LogLevel | None, Parameter(name="--log-level", help="The least severe level that is logged.")]
 Format = Annotated[LogFormat | None, Parameter(name="--log-format", help="text, or json: one object on each line.")]
 

@@ -25,7 +25,7 @@ from ._worker import environment
 MAX_LINE_BYTES = 8192
 """Longest line in which a worker reports its address."""
 
-ALONE = "each has turns, rate limits and max_executions of its own, and knows its own executions only; MCP has no sessions here"
+ALONE = "each has turns, rate limits and max_executions of its own, and lists its own executions only; MCP has no sessions here"
 """The state that several processes do not share."""
 
 

@@ -107,7 +107,7 @@ async def test_every_problem_is_reported_at_once() -> None:
 
 
 async def test_every_problem_of_one_tool_is_reported_at_once() -> None:
-    """A tool with a bad name is told what else it lacks as well: a schema, or each of its states."""
+    """The problems of a tool with a bad name include everything else that it lacks: a schema, or each of its states."""
 
     @tool(effect="none", name="no name", register=False)
     async def unlucky(value: Unheard) -> str:  # type: ignore[name-defined]  # noqa: F821 - that is the point
@@ -240,7 +240,7 @@ def test_there_is_one_authenticator_and_one_check_of_a_name() -> None:
 
 
 async def test_policies_sinks_and_checks_reach_the_engine() -> None:
-    """The engine asks the added policies, tells the added sinks, and has the added readiness checks."""
+    """The engine asks the added policies, sends records to the added sinks, and has the added readiness checks."""
     sink = MemorySink()
     app = App("shop").add(other_count).policy(RequireToolPermission()).policy(RateLimit(100, 60)).sink(sink)
     app.store(MemoryStore()).ready("database", lambda: True)

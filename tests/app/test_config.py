@@ -281,5 +281,5 @@ def test_wrong_addresses(address: str) -> None:
     ],
 )
 def test_urls_of_sockets_with_a_file(url: str, parts: tuple[str, str | None]) -> None:
-    """What a server on a socket with a file says of itself comes apart again."""
+    """The URL that a server on a socket with a file prints is split again."""
     assert split_unix_url(url) == parts

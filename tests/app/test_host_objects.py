@@ -121,7 +121,7 @@ async def test_what_is_bound_is_checked() -> None:
     ],
 )
 def test_a_reconcile_function_is_named(reconcile: Any, words: str) -> None:
-    """What is wrong with it is said in words, without the address of an object."""
+    """The error describes the problem in words, without the address of an object."""
     with pytest.raises(DeclarationError, match=words):
 
         @tool(effect="write", reconcile=reconcile, register=False)

@@ -44,7 +44,7 @@ def test_the_core_imports_nothing_optional() -> None:
 
 
 def test_the_command_without_its_extra() -> None:
-    """Without cyclopts the command says what to install and ends with 1."""
+    """Without cyclopts the command names what to install and ends with 1."""
     script = "import sys; sys.modules['cyclopts'] = None; from carmy_engine.cli import main; main(['tools'])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

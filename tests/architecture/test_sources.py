@@ -24,7 +24,7 @@ def files(*patterns: str) -> list[Path]:
 
 
 def test_no_file_names_a_place_of_its_own() -> None:
-    """No file mentions a directory of somebody's machine, or a package registry's host."""
+    """No file mentions a directory of a developer's machine, or a package registry's host."""
     # Put together here, so that this file does not mention them either.
     forbidden = re.compile(
         "|".join(
@@ -66,7 +66,7 @@ def test_every_test_says_what_is_promised() -> None:
 
 
 def test_silenced_checks_have_reasons() -> None:
-    """A comment that silences a type checker names the rule, and says why on the same line."""
+    """A comment that silences a type checker names the rule, and gives the reason on the same line."""
     bare = re.compile(r"#\s*(type: ignore|pyright: ignore)(?!\[[\w, -]+\]\s+#?\s*\S)")
     found = [
         f"{path.relative_to(ROOT)}:{number}"

@@ -38,7 +38,7 @@ def test_ours_answers_what_is_asked(contender: contenders.Contender) -> None:
 
 
 def test_a_wrong_answer_is_not_measured() -> None:
-    """Who answers something else is refused, by name."""
+    """A peer with another answer is refused, by name."""
     with pytest.raises(AssertionError, match="Express"):
         contenders.check("Express", b"[]")
 

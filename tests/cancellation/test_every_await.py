@@ -212,7 +212,7 @@ async def test_cancelled_at_every_await_of_a_queue(way):
 @pytest.mark.parametrize("end", ["answers", "frees", "leaves"])
 @pytest.mark.parametrize("store", ["memory", "waiting", "sqlite"])
 async def test_cancelled_at_every_await_of_a_joiner(way, end, store, tmp_path):
-    """Wherever somebody who joins a run goes away: the run ends as it would have, and nothing of the joiner stays behind."""
+    """Wherever the joiner of a run goes away, the run ends as it would have, and nothing of the joiner stays behind."""
     make = {
         "memory": lambda _: MemoryStore(),
         "waiting": lambda _: WaitingStore(),

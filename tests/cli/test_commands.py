@@ -163,7 +163,7 @@ def test_the_request_id_of_a_call(carmy: Carmy) -> None:
     ],
 )
 def test_a_wrong_command_line_ends_with_2(carmy: Carmy, words: tuple[str, ...], says: str) -> None:
-    """A command line that cannot be meant ends with 2, prints no data, and says what to do."""
+    """A command line that cannot be meant ends with 2, prints no data, and states what to do."""
     ran = carmy(*words)
     assert ran.code == 2
     assert ran.out == ""
@@ -350,7 +350,7 @@ def test_an_application_runs_the_same_commands(carmy: Carmy) -> None:
 
 
 def test_a_server_that_is_not_there(carmy: Carmy) -> None:
-    """--url to an address where nobody listens fails, saying so, and that nothing was sent."""
+    """--url to an address where no server listens fails, and the message states that nothing was sent."""
     ran = carmy("call", "search", "--url", "http://127.0.0.1:1")
     assert (ran.code, ran.out) == (1, "")
     assert "cannot connect to http://127.0.0.1:1: Connection refused; the call was not sent" in ran.err
@@ -360,7 +360,7 @@ def test_a_server_that_is_not_there(carmy: Carmy) -> None:
     ("words", "advice"), [((), "It had no request_id"), (("--request-id", "r"), "with the same request_id")]
 )
 def test_a_server_that_does_not_answer(carmy: Carmy, words: tuple[str, ...], advice: str) -> None:
-    """A connection that ends before the answer leaves the outcome unknown: the command says so, and what to do."""
+    """A connection that ends before the answer leaves the outcome unknown: the command reports this, and what to do."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up() -> None:

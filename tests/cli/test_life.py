@@ -41,7 +41,7 @@ async def word(told: Path) -> str:
 
 @pytest.mark.usefixtures("directory")
 async def test_serve_call_and_stop() -> None:
-    """serve says where it listens, call --url gets an answer from it, and SIGTERM ends it with 0."""
+    """serve reports its address, call --url gets an answer from it, and SIGTERM ends it with 0."""
     with trio.fail_after(30):
         async with running_server(*CARMY, "serve", "slow.py", "--address", "127.0.0.1:0") as server:
             assert server.url.startswith("http://127.0.0.1:")
@@ -194,7 +194,7 @@ async def test_closed_standard_descriptors(closed: str) -> None:
 
 @pytest.mark.usefixtures("directory")
 async def test_a_reader_that_has_gone() -> None:
-    """When nobody reads the data any more, a command ends quietly with 1."""
+    """When no client reads the data any more, a command ends quietly with 1."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -207,7 +207,7 @@ async def test_a_reader_that_has_gone() -> None:
 
 @pytest.mark.usefixtures("directory")
 async def test_an_address_that_is_taken() -> None:
-    """A server that cannot listen says on which address and why, and ends with 1."""
+    """A server that cannot listen states on which address and why, and ends with 1."""
     with socket.socket() as taken, trio.fail_after(30):
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -103,7 +103,7 @@ async def test_a_unix_socket() -> None:
 
 @pytest.mark.parametrize("words", [("serve",), ("serve", "--processes", "2"), ("ws",)])
 async def test_an_inherited_socket(words: tuple[str, ...]) -> None:
-    """A command serves on a socket that whoever started it has made, and has kept."""
+    """A command serves on a socket that its parent process has opened and kept."""
     name, *options = words
     with trio.fail_after(LIMIT_SECONDS), socket.create_server(("127.0.0.1", 0)) as sock:
         number, port = sock.fileno(), sock.getsockname()[1]
@@ -173,7 +173,7 @@ async def test_a_signal_for_all(tmp_path: Path) -> None:
 
 
 async def test_who_waits_to_be_accepted(tmp_path: Path) -> None:
-    """Whoever had connected when all processes were told to end is answered, although none of them had come to accept it."""
+    """A client that had connected when all processes were signalled to end is answered, although none of them had come to accept it."""
     go = tmp_path / "go"
     request = render("GET", "/health", {"connection": "close"})
     with trio.fail_after(LIMIT_SECONDS):
@@ -240,7 +240,7 @@ async def test_one_request_at_all_processes(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_shared_is_said() -> None:
-    """At the start it is said what each process has for itself, its memory included."""
+    """The start reports what each process has for itself, its memory included."""
     with trio.fail_after(LIMIT_SECONDS):
         async with served(*two()) as server:
             port = await server.port()
@@ -267,7 +267,7 @@ async def test_the_program_itself() -> None:
 
 
 async def test_what_keeps_an_application_from_starting(write: Write) -> None:
-    """It is said once, whatever the number of processes, and the exit code is 1."""
+    """It is reported once, whatever the number of processes, and the exit code is 1."""
     write(
         "broken.py",
         '''
@@ -304,7 +304,7 @@ def test_waits_grow_and_end() -> None:
 
 
 def test_endings_in_words() -> None:
-    """Exit codes and signals are told apart, unknown signals included."""
+    """Exit codes and signals are distinguished, unknown signals included."""
     assert ending(3) == "ended with exit code 3"
     assert ending(-signal.SIGSEGV) == "was killed by SIGSEGV"
     assert ending(-63) == "was killed by signal 63"

@@ -114,7 +114,7 @@ def test_the_store_of_the_settings_keeps_answers_of_an_explicit_application(
 
 @pytest.mark.usefixtures("explicit")
 def test_a_request_id_that_no_command_remembers_is_warned_about(carmy: Carmy) -> None:
-    """With the store in memory, --request-id cannot do what it is for, and the command says so."""
+    """With the store in memory, --request-id cannot do what it is for, and the command reports it."""
     assert (
         "the same --request-id runs the tool again" in carmy("call", "explicit.py", "settings", "--request-id", "a").err
     )

@@ -113,7 +113,7 @@ def test_audit_of_an_application(carmy: Carmy, tmp_path: Path) -> None:
     ],
 )
 def test_audit_refuses(carmy: Carmy, shop: Path, words: tuple[str, ...], code: int, told: str) -> None:
-    """What it cannot do it says in one line, and nothing is made or changed."""
+    """The command reports what it cannot do in one line, and nothing is made or changed."""
     before = shop.read_text()
     ran = carmy("audit", *words)
     assert ran.code == code
@@ -173,7 +173,7 @@ def test_executions_in_doubt_are_listed(carmy: Carmy, shop: Path) -> None:
     ],
 )
 def test_settling(carmy: Carmy, shop: Path, words: tuple[str, ...], status: str, after: Any) -> None:
-    """Whoever knows what became of an execution says so; a retry gets that, and the audit trail has it."""
+    """An operator settles an execution with its outcome; a retry gets that, and the audit trail has it."""
     in_doubt("r1")
     ran = carmy("executions", "settle", "program.py", "exec_r1", *words)
     assert (ran.code, ran.err) == (0, "")
@@ -214,7 +214,7 @@ def test_settling_refuses(carmy: Carmy, shop: Path, words: tuple[str, ...], code
 
 
 def test_tables_are_harmless() -> None:
-    """What callers have chosen cannot move the cursor of whoever reads it, nor push the columns apart."""
+    """What callers have chosen cannot move the cursor of a reader's terminal, nor push the columns apart."""
     text = _table.table(("A", "B"), [("\x1b[2J\n", None), ("x" * 100, 1)]).decode()
     assert "\x1b" not in text
     assert len(text.splitlines()) == 3

@@ -119,14 +119,14 @@ async def test_a_worker_that_cannot_start(directory: Path, listening: socket.soc
 
 
 async def test_a_worker_that_is_killed_while_it_starts(directory: Path, listening: socket.socket) -> None:
-    """What a worker could not say itself is said for it."""
+    """The supervisor reports the end of a worker that could not report it."""
     run = Run(directory, listening, "os.kill(os.getpid(), signal.SIGSEGV)", 2)
     assert await run() == 1
     assert run.said == [f"process 1 of 2 (pid {run.starts[0]}) was killed by SIGSEGV before it was ready"]
 
 
 async def test_a_later_worker_that_cannot_start(directory: Path, listening: socket.socket) -> None:
-    """When another worker cannot start, the first is ended as well, and nobody is told that the server listens."""
+    """When another worker cannot start, the first is ended as well, and the server is not reported as listening."""
     script = "ready()\nuntil_told()"
     run = Run(directory, listening, f"if len(open('starts').readlines()) > 1: sys.exit(1)\n{script}", 2)
     assert await run() == 1
@@ -175,7 +175,7 @@ async def test_a_supervisor_that_is_cancelled(directory: Path, listening: socket
 
 
 async def test_a_worker_that_says_no_end(directory: Path, listening: socket.socket) -> None:
-    """What a worker says is bounded: one that never ends its line counts as not ready, and is given up with the rest."""
+    """A worker's report is bounded: one that never ends its line counts as not ready, and is given up with the rest."""
     run = Run(directory, listening, "control.sendall(b'x' * 20000); sys.exit(4)", 1)
     assert await run() == 1
     assert run.said == [f"process 1 of 1 (pid {run.starts[0]}) ended with exit code 4 before it was ready"]

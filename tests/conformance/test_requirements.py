@@ -35,7 +35,7 @@ def test_a_requirement_is_one_sentence(check):
 
 
 def test_the_list_is_the_checks():
-    """The published list has every check and no other line, so that no requirement is lost without somebody saying so."""
+    """The published list has every check and no other line, so that no requirement is lost unnoticed."""
     published = LIST.read_text().splitlines()
     assert published == [f"{check.id}  {check.statement}" for check in CHECKS]
 
@@ -66,7 +66,7 @@ def test_every_check_has_a_proof_of_its_own():
 
 
 async def test_a_suite_as_a_whole():
-    """A suite can be run at once: it passes on the engine, and tells every requirement that is not met on something else."""
+    """A suite can be run at once: it passes on the engine, and reports every requirement that is not met on something else."""
     from carmy_engine.stores.memory import MemoryStore
     from carmy_engine.testing import RequirementError, check_store
     from tests.conformance.test_stores import memory

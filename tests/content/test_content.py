@@ -64,7 +64,7 @@ async def run(engine: Engine, name: str, **arguments: str) -> tuple[ExecutionRes
 
 
 async def test_content_travels_as_json_and_is_recognised() -> None:
-    """Each kind is an object with its type, bytes in base64; the schema tells a reader which results hold content."""
+    """Each kind is an object with its type, bytes in base64; the schema shows which results hold content."""
     async with app.open() as engine:
         result, found = await run(engine, "chart", kind="bars")
         assert result.data == {"type": "image", "mime_type": "image/png", "data": "YmFycw=="}

@@ -50,7 +50,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 @every_page
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    """Every Python block runs, after those before it on the page, and prints what the block ``output`` after it says."""
+    """Every Python block runs, after those before it on the page, and prints what the block ``output`` after it states."""
     blocks = list(blocks_of(page))
     programs = [block for block in blocks if block.info == "python"]
     if not programs:
@@ -111,7 +111,7 @@ def test_what_is_not_run_says_why(page: Path) -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("name", CONSOLE_PAGES)
 async def test_command_lines_give_what_they_show(name: str, tmp_path: Path) -> None:
-    """Commands on a page work one after the other and print what the page says, ``…`` standing for anything."""
+    """Commands on a page work one after the other and print what the page states, ``…`` standing for anything."""
     page = REPOSITORY / name
     _prepare(page, tmp_path)
     with trio.fail_after(55):
@@ -150,7 +150,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    """Whoever begins at docs/README.md finds every page."""
+    """Every page can be reached from docs/README.md."""
     listed = set(links_of(REPOSITORY / "docs" / "README.md"))
     missing = {page.name for page in PAGES if page.parent.name == "docs"} - {"README.md"} - listed
     assert not missing, f"docs/README.md does not mention {', '.join(sorted(missing))}"

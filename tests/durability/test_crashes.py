@@ -107,7 +107,7 @@ def test_killed_at_a_step(follow: Follow, tmp_path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_reconcile_resolves_it(follow: Follow, tmp_path: Path, step: str) -> None:
-    """With a tool that can tell, no step leaves a doubt: the effect has happened once, and every retry gets its answer."""
+    """With a tool that can reconcile, no step leaves a doubt: the effect has happened once, and every retry gets its answer."""
     for effect in ("write", "external_write", "destructive"):
         orders = Orders(
             store=str(tmp_path / "state.db"),

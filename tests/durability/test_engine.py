@@ -147,7 +147,7 @@ async def test_a_deadline_does_not_wait_for_the_file(path: Path) -> None:
 
 
 async def test_what_ran_and_could_not_be_recorded(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The answer says that the tool ran, why it is not recorded, and carries the value; it is recorded once that works."""
+    """The answer states that the tool ran, why it is not recorded, and carries the value; it is recorded once that works."""
     app, _ = make(path, limits=SqliteLimits(patience_secs=0.05))
     other = apsw.Connection(":memory:")
     done: list[str] = []
@@ -216,7 +216,7 @@ async def _entries(store: SqliteStore) -> dict[str, ReservationState]:
 
 
 async def test_a_newer_file_keeps_from_starting(path: Path) -> None:
-    """An application on a file of a later version does not start, and says why."""
+    """An application on a file of a later version does not start, and gives the reason."""
     app, _ = make(path)
     await call(app, "look")
     connection = apsw.Connection(str(path))
@@ -227,7 +227,7 @@ async def test_a_newer_file_keeps_from_starting(path: Path) -> None:
 
 
 async def test_a_store_that_is_closed_keeps_from_starting(path: Path) -> None:
-    """A store ends with its engine: the next engine on the same object says so at once, instead of refusing every retry."""
+    """A store ends with its engine: the next engine on the same object reports it at once, instead of refusing every retry."""
     app, done = make(path)
     app.store(SqliteStore(path))
     assert (await call(app, "pay", amount=5)).data == "receipt 1"

@@ -77,7 +77,7 @@ async def join(engine: Engine, tool: str, results: list[ExecutionResult]) -> Non
 
 @pytest.mark.parametrize("tool", ["write", "read"])
 async def test_the_answer_of_another_process(tmp_path: Path, tool: str) -> None:
-    """The answer of a run in another process is replayed to all who joined it here."""
+    """The answer of a run in another process is replayed to all callers that joined it here."""
     path = tmp_path / "state.db"
     results: list[ExecutionResult] = []
     with trio.fail_after(50):

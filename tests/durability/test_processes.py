@@ -51,7 +51,7 @@ def test_overlapping_requests(tmp_path: Path, processes: int) -> None:
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_overlapping_requests_that_wait(tmp_path: Path, processes: int) -> None:
-    """Those who wait for each other's runs all get an answer at the first time of asking."""
+    """Callers that wait for each other's runs all get an answer at the first time of asking."""
     check(tmp_path, processes=processes, ids=40, callers=6, on_running="wait")
 
 

@@ -137,7 +137,7 @@ async def test_it_has_not_happened() -> None:
 
 
 async def test_nobody_can_say() -> None:
-    """Unknown: the retry is told of the doubt, and the next one asks again."""
+    """Unknown: the retry is informed of the doubt, and the next one asks again."""
     bank = Bank()
     async with bank.interrupted() as engine:
         assert [code(await bank.call(engine)) for _ in range(2)] == ["EXECUTION_UNCERTAIN"] * 2
@@ -164,7 +164,7 @@ async def test_what_it_is_asked() -> None:
 
 @pytest.mark.parametrize("wrong", [None, "yes", Completed(object()), Completed(17), Failed("no")])  # type: ignore[arg-type]
 async def test_answers_that_are_none(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """An answer that it may not give, or a value that is not the tool's, is no answer; the log says what is wrong."""
+    """An answer that it may not give, or a value that is not the tool's, is no answer; the log states what is wrong."""
     bank = Bank()
     async with bank.interrupted() as engine:
         bank.answers(wrong)

@@ -107,7 +107,7 @@ REASONS = {"full": "disk_full", "corrupt": "corrupt"}
 
 @every_fault
 async def test_reserving(shop: Shop, fault: str, autojump_clock: trio.testing.MockClock) -> None:
-    """Nothing has run, and the answer says so; once the store is well again, the same request runs once."""
+    """Nothing has run, as the answer states; once the store is well again, the same request runs once."""
     async with shop.open() as engine:
         shop.store.at, shop.store.fault = "reserve", fault
         code, details = told(await engine.execute(shop.request()))
@@ -125,7 +125,7 @@ async def test_reserving(shop: Shop, fault: str, autojump_clock: trio.testing.Mo
 @every_fault
 @pytest.mark.parametrize("then", ["value", "error"])
 async def test_recording(shop: Shop, fault: str, then: str, autojump_clock: trio.testing.MockClock) -> None:
-    """The tool ran, and the answer says so and carries what it gave; a retry never runs it again."""
+    """The tool ran, as the answer states, which carries the output; a retry never runs it again."""
     async with shop.open() as engine:
         shop.store.at, shop.store.fault = "complete", fault
         with trio.fail_after(STORE_SECONDS + 1):
@@ -161,7 +161,7 @@ async def test_releasing(shop: Shop, fault: str, autojump_clock: trio.testing.Mo
 
 @every_fault
 async def test_interrupting(shop: Shop, fault: str, autojump_clock: trio.testing.MockClock) -> None:
-    """A caller that goes away goes away, within the store's limit; a retry is told of the doubt."""
+    """A caller can leave within the store's limit; a retry is informed of the doubt."""
     async with shop.open() as engine:
         shop.store.at, shop.store.fault = "interrupt", fault
         with trio.fail_after(STORE_SECONDS + 10), trio.move_on_after(1) as scope:

@@ -112,7 +112,7 @@ def test_a_message_is_a_text(message):
 
 
 async def test_large_details_are_left_out(caplog):
-    """Details over the limit do not reach the caller; the log says how large they were."""
+    """Details over the limit do not reach the caller; the log states how large they were."""
 
     @read
     async def large(size: int) -> None:

@@ -116,7 +116,7 @@ OWNERS = [
 
 @pytest.mark.parametrize(("owner", "asking", "allowed"), OWNERS)
 async def test_executions_belong_to_their_principal(owner, asking, allowed):
-    """Only the same principal (or the same session of nobody) sees or cancels an execution; the engine itself sees all."""
+    """Only the same principal (or the same anonymous session) sees or cancels an execution; the engine itself sees all."""
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
         call = b.on(b.engine.bind(**owner)).start(nursery, "read", {"then": "wait", "gate": gate}, request_id="r")
@@ -173,7 +173,7 @@ async def test_looking_up_a_finished_execution():
 
 
 async def test_leaving_is_not_an_answer():
-    """An execution whose caller went away can be looked up, but has no result: nobody was given one."""
+    """An execution whose caller went away can be looked up, but has no result, since none was returned."""
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
         call = b.start(nursery, "write", {"then": "wait", "gate": gate})
@@ -213,7 +213,7 @@ async def test_a_replay_keeps_the_first_execution_findable():
 
 
 async def test_cancelling_what_has_ended_but_is_not_recorded_yet():
-    """Once the tool has ended it is too late to cancel: that is told, and the answer is the tool's."""
+    """Once the tool has ended it is too late to cancel: `cancel` returns False, and the answer is the tool's."""
     recording, go_on = trio.Event(), trio.Event()
 
     class Slow(MemoryStore):

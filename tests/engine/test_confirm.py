@@ -30,7 +30,7 @@ def asking(b: Bench, answer: object, asked: Asked, **who: Any) -> Bench:
 
 
 async def test_a_yes_counts_for_one_call():
-    """The person is asked about tool and arguments, each time anew; the tool sees the permission, and nobody else gets it."""
+    """The person is asked about tool and arguments, each time anew; the tool sees the permission, and no other caller gets it."""
 
     @tool(effect="read", confirmation="required", register=False)
     async def seen(ctx: AgentContext) -> list[str]:
@@ -49,7 +49,7 @@ async def test_a_yes_counts_for_one_call():
 
 @pytest.mark.parametrize("answer", [False, None, 1, "yes"])
 async def test_anything_but_a_yes(answer):
-    """Is refused like a call that nobody could be asked about, and leaves nothing under its request_id."""
+    """Is refused like a call that no person could be asked about, and leaves nothing under its request_id."""
     asked: Asked = []
     async with bench() as b:
         refused = await asking(b, answer, asked).call("destructive", {"tag": "t"}, request_id="r")
@@ -130,7 +130,7 @@ async def test_a_slow_answer_is_no_timeout(autojump_clock):
 
 @pytest.mark.parametrize("beside", [True, False])
 async def test_a_caller_that_leaves_while_its_person_is_asked(beside):
-    """The question is cancelled with the call, however it is asked; nothing has run, and a record says so."""
+    """The question is cancelled with the call, however it is asked; nothing has run, as the record states."""
     waiting = trio.Event()
 
     async def confirm(spec: ToolSpec, arguments: bytes) -> bool:

@@ -14,7 +14,7 @@ CAUSES = ["deadline", "caller", "leave", "disconnect", "operator", "shutdown"]
 
 @pytest.mark.parametrize("how", CAUSES)
 async def test_clean_up_sees_the_cause(how, mock_clock):
-    """In its clean-up a tool can ask why it was stopped, and who waits for the cancel is woken."""
+    """In its clean-up a tool can ask why it was stopped, and a task that waits for the cancel is woken."""
     seen: list[object] = []
 
     @read
@@ -47,7 +47,7 @@ async def test_clean_up_sees_the_cause(how, mock_clock):
 
 
 async def test_a_finished_execution_was_not_cancelled():
-    """After a success the handle says that nothing was cancelled."""
+    """After a success the handle states that nothing was cancelled."""
     kept: list[AgentContext] = []
 
     @read
@@ -84,7 +84,7 @@ async def test_a_helper_task_can_wait_for_the_cancel():
 
 
 async def test_the_first_cause_counts(mock_clock):
-    """Who cancels first is the cause, also if the deadline passes before the tool has noticed."""
+    """The first cancel is the cause, also if the deadline passes before the tool has noticed."""
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
         call = b.start(nursery, "write", {"then": "wait", "gate": gate}, timeout_ms=1000)
@@ -106,7 +106,7 @@ async def test_records_come_before_the_last_event():
 
 
 async def test_the_context_cannot_be_changed():
-    """What the engine tells a tool about its caller is frozen."""
+    """The context of a tool is frozen."""
 
     @read
     async def rude(ctx: AgentContext) -> None:

@@ -101,7 +101,7 @@ stopped: list[AsyncGenerator[int, None]] = []
 
 @pytest.mark.parametrize("name", ["opens_a_scope", "leaves_a_generator"])
 async def test_a_scope_that_is_left_open_is_a_crash_of_that_call(name, caplog):
-    """Trio's complaint about it ends neither the caller nor the bookkeeping: the outcome is recorded, told and replayed."""
+    """Trio's complaint about it ends neither the caller nor the bookkeeping: the outcome is recorded, returned and replayed."""
     async with bench(opens_a_scope, leaves_a_generator) as b:
         result = await b.call(name, request_id="r")
         assert code(result) == "TOOL_PANIC"
@@ -139,7 +139,7 @@ def steps_of(call):
 
 
 async def test_a_call_that_is_thrown_away():
-    """A coroutine that is closed in the middle of a call says what trio thinks of that, and does not go on."""
+    """A coroutine that is closed in the middle of a call raises trio's error, and does not go on."""
 
     @write
     async def waits() -> None:
@@ -230,7 +230,7 @@ async def test_the_log_has_the_traceback(caplog):
 
 
 async def test_details_that_are_no_json_are_left_out(caplog):
-    """An error of a tool whose details cannot be written as JSON is answered without them, and the log says so."""
+    """An error of a tool whose details cannot be written as JSON is answered without them, and the log reports it."""
 
     @read
     async def odd() -> None:

@@ -64,7 +64,7 @@ def test_table_repeatable(kind):
 
 @pytest.mark.parametrize("kind", ONCE)
 def test_table_once(kind):
-    """A write that crashed, timed out or was cancelled by id is recorded; one that nobody was told of is in doubt."""
+    """A write that crashed, timed out or was cancelled by id is recorded; one that no caller has seen the answer of is in doubt."""
     assert ending(kind, crashed=True) is Settle.COMPLETE
     assert ending(kind, cause=Cause.DEADLINE) is Settle.COMPLETE
     assert ending(kind, cause=Cause.CALLER) is Settle.COMPLETE
@@ -99,7 +99,7 @@ def test_table_of_causes(cause, started, kind):
     ("timeout", "said"), [(30, "30 s"), (0.29998, "0.3 s"), (1234.5, "1234.5 s"), (0.0001, "0.0001 s")]
 )
 def test_limits_in_words(timeout, said):
-    """A limit that came over a wire, a little less than it was, is told as people would."""
+    """A limit that came over a wire, a little less than it was, is written in round numbers."""
     told = cancelled_error(Cause.DEADLINE, spec(*REPEATABLE[0]), started=True, timeout=timeout).info
     assert f"the deadline of {said} passed" in told.message
 
@@ -138,7 +138,7 @@ HOW = {
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", ["write", "read", "idempotent_write", "external_write"])
 async def test_stopped_while_running(how, name, mock_clock):
-    """A running tool that is stopped leaves what the table says, answers by its cause, and has one record."""
+    """A running tool that is stopped leaves what the table defines, answers by its cause, and has one record."""
     expected, cause, left = HOW[how]
     async with bench() as b:
         gate = b.gate()
@@ -205,7 +205,7 @@ async def test_stopped_while_waiting_for_a_turn(how, mock_clock):
 )
 @pytest.mark.parametrize("name", ["write", "thread_write", "serial_write"])
 async def test_ended_by_itself(name, then, expected, left):
-    """A write that ended by itself is recorded, unless it says that the same call may be tried again."""
+    """A write that ended by itself is recorded, unless its error is retryable."""
     async with bench() as b:
         assert await b.code(name, {"then": then}, request_id="r") == expected
         assert await b.state("r") == left

@@ -197,7 +197,7 @@ async def test_an_exception_that_cannot_be_read_ends_its_own_call(place):
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_an_escape_costs_one_log_line(kind, caplog):
-    """The cause is logged once, under the id that the caller is told."""
+    """The cause is logged once, under the id in the caller's error."""
     async with bench(tool_coroutine(raising(made(kind)))) as b:
         result = await b.call("probed")
     (record,) = [r for r in caplog.records if r.levelname == "ERROR"]

@@ -57,7 +57,7 @@ async def test_reports_do_not_merge_over_parts():
 
 
 async def test_parts_wait_for_a_slow_reader():
-    """A tool that sends parts to a reader who does not read waits, after a bounded number of bytes; no part is lost."""
+    """A tool that sends parts to a reader that does not read waits, after a bounded number of bytes; no part is lost."""
     sent = []
 
     @read
@@ -194,7 +194,7 @@ async def test_nothing_follows_the_tools_end():
 
 
 async def test_an_abandoned_thread_is_silent(mock_clock):
-    """What a thread reports after its deadline reaches nobody."""
+    """What a thread reports after its deadline reaches no caller."""
 
     @read
     def slow(ctx: AgentContext, gate: str) -> None:
@@ -249,7 +249,7 @@ async def test_numbers_that_are_not_finite_are_left_out(progress, total):
 
 
 async def test_numbers_of_other_classes_can_be_sent():
-    """What is a number to Python is one to whoever listens."""
+    """What is a number to Python is one in an event."""
 
     @read
     async def odd(ctx: AgentContext) -> None:
@@ -375,7 +375,7 @@ async def test_two_streams_of_one_request():
 
 
 async def test_an_event_of_waiting_for_a_thread(mock_clock):
-    """A call that waits for a worker thread says so, like one that waits for a turn."""
+    """A call that waits for a worker thread sends an event, like one that waits for a turn."""
 
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
@@ -413,7 +413,7 @@ async def test_a_thread_that_is_abandoned_as_it_begins(mock_clock):
 
 
 async def test_a_report_that_is_delivered_before_the_threads_beginning():
-    """The event loop may come to a thread's report first; the tool has begun all the same, and that is told first and once."""
+    """The event loop may come to a thread's report first; the tool has begun all the same, and that is reported first and once."""
     from carmy_engine._execution.event_stream import EventStream, StreamListener
     from carmy_engine._execution.execution import Caller, Execution
 

@@ -57,7 +57,7 @@ class FailingStore(MemoryStore):
 
 
 async def test_a_store_that_cannot_reserve(caplog):
-    """The tool does not run; the answer is ``STORE_ERROR``, says so, and tells nothing of the store's words."""
+    """The tool does not run; the answer is ``STORE_ERROR``, states that, and has nothing of the store's message."""
     async with bench(store=FailingStore("reserve")) as b:
         result = await b.refused("STORE_ERROR", "write", {"tag": "t"}, request_id="r")
         assert result.error.retryable

@@ -59,7 +59,7 @@ async def test_clean_up_may_await_anything(clean_up, autojump_clock):
 
 @pytest.mark.parametrize("clean_up", CLEAN_UPS)
 async def test_clean_up_after_a_cancel_that_found_the_tool_running(clean_up, autojump_clock):
-    """A tool that meets the cancel at its next await is told there, and never fails because of the grace."""
+    """A tool that meets the cancel at its next await is cancelled there, and never fails because of the grace."""
 
     @read
     async def busy() -> None:
@@ -218,7 +218,7 @@ async def test_a_tool_that_refuses_to_stop_is_cancelled_at_every_await(autojump_
 
 
 async def test_a_tool_that_only_makes_checkpoints_is_stopped(autojump_clock):
-    """A tool that computes between checkpoints is told at the first one after the cancel."""
+    """A tool that computes between checkpoints is cancelled at the first one after the cancel."""
     steps = []
 
     @read
@@ -271,7 +271,7 @@ async def test_cancelled_inside_an_inner_timeout(autojump_clock):
 
 
 async def test_the_callers_own_cancel_gets_the_grace_too(autojump_clock):
-    """Clean-up may await whoever cancelled: the caller's scope, an id, the deadline."""
+    """Clean-up may await whatever the source of the cancel: the caller's scope, an id, the deadline."""
     done = []
 
     @read

@@ -67,7 +67,7 @@ def crowds(b: Bench) -> int:
 
 @pytest.mark.parametrize("name", ["write", "read", "thread_write", "serial_write"])
 async def test_the_same_answer(name: str) -> None:
-    """Whoever joins gets the answer of the run as a replay, byte for byte, and the tool runs once."""
+    """A caller that joins gets the answer of the run as a replay, byte for byte, and the tool runs once."""
     async with bench() as b, trio.open_nursery() as nursery:
         run = Running(b, nursery, name)
         first = await run.begin()
@@ -84,7 +84,7 @@ async def test_the_same_answer(name: str) -> None:
 
 
 async def test_an_error_is_an_answer() -> None:
-    """A run that fails for good gives its error to those who joined it."""
+    """A run that fails for good gives its error to the callers that joined it."""
     async with bench() as b, trio.open_nursery() as nursery:
         run = Running(b, nursery, then="wait")
         first = await run.begin()
@@ -135,7 +135,7 @@ async def test_another_request_is_a_conflict() -> None:
 
 
 async def test_a_conflict_after_the_wait() -> None:
-    """If another request takes the id once the run has freed it, those who wait are told so."""
+    """If another request takes the id once the run has freed it, callers that wait are notified."""
     async with bench() as b, trio.open_nursery() as nursery:
         run = Running(b, nursery, then="wait_then_retryable")
         first = await run.begin()
@@ -223,7 +223,7 @@ async def test_its_own_deadline(mock_clock: trio.testing.MockClock) -> None:
 
 
 async def test_shutdown(autojump_clock: trio.testing.MockClock) -> None:
-    """At shutdown a joiner waits as long as the run may go on; when that is cut off, both are told."""
+    """At shutdown a joiner waits as long as the run may go on; when that is cut off, both get an answer."""
     async with bench() as b, trio.open_nursery() as nursery:
         run = Running(b, nursery)
         first = await run.begin()
@@ -251,7 +251,7 @@ async def test_a_run_that_frees_the_id(count: int) -> None:
 
 
 async def test_a_read_whose_caller_left() -> None:
-    """If the caller of something repeatable goes away, the joiner runs it for itself, and says how long it had waited."""
+    """If the caller of something repeatable goes away, the joiner runs it for itself, and its record has the time of the wait."""
     async with bench() as b, trio.open_nursery() as nursery:
         run = Running(b, nursery, "read")
         first = await run.begin()
@@ -287,7 +287,7 @@ async def test_what_a_later_run_says_of_the_wait(mock_clock: trio.testing.MockCl
 
 
 async def test_a_run_that_is_interrupted() -> None:
-    """If the caller of a write goes away, those who joined it are told that nobody knows."""
+    """If the caller of a write goes away, callers that joined it are informed that the outcome is unknown."""
     async with bench() as b, trio.open_nursery() as nursery:
         run = Running(b, nursery)
         first = await run.begin()
@@ -305,7 +305,7 @@ async def test_a_run_that_is_interrupted() -> None:
     ids=["completed", "not_started", "unknown"],
 )
 async def test_a_tool_that_can_tell(answer: Any, outcome: str | None, runs: int) -> None:
-    """If the run is interrupted and its tool can tell what became of it, the joiner gets that."""
+    """If the run is interrupted and its tool can reconcile it, the joiner gets that."""
     begun = trio.Event()
     count = 0
 
@@ -364,7 +364,7 @@ async def test_joiners_are_counted() -> None:
 
 
 async def test_policies_are_asked() -> None:
-    """Who may not call may not join either."""
+    """A caller without permission to call cannot join either."""
 
     class Once(Refuse):
         def check(self, context: object, spec: Any) -> None:

@@ -52,7 +52,7 @@ async def test_who_may_list() -> None:
 
 
 async def test_every_state() -> None:
-    """What runs, what has ended and what is in doubt are told apart, newest first."""
+    """What runs, what has ended and what is in doubt are listed with their states, newest first."""
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
         ana = b.of(principal="ana")

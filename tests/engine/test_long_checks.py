@@ -118,7 +118,7 @@ async def test_a_cancelled_check_ends_with_its_call() -> None:
 
 
 async def test_too_many_long_checks_are_refused() -> None:
-    """Their arguments would pile up in memory: the next one is told to come back later."""
+    """Their arguments would pile up in memory: the next one is refused as retryable."""
     gate = Gate()
     async with open_engine([adding(gate)]) as engine, trio.open_nursery() as nursery:
         with opened(gate), trio.fail_after(60):
@@ -217,7 +217,7 @@ async def test_other_calls_run_while_a_long_output_is_checked() -> None:
 
 
 async def test_a_long_output_that_does_not_fit_is_invalid_output() -> None:
-    """The refusal says that the tool ran; neither the value nor the check stays alive with it."""
+    """The refusal states that the tool ran; neither the value nor the check stays alive with it."""
     made = Echo()
     made.spec = msgspec.structs.replace(made.spec, output_schema={"type": "array", "items": {"type": "string"}})
     async with open_engine([compile_tool(made, {})]) as engine:
@@ -255,7 +255,7 @@ async def test_an_output_returned_after_the_deadline_is_checked_and_counts() -> 
 
 
 async def test_a_write_whose_caller_leaves_during_the_check_is_in_doubt() -> None:
-    """No caller has seen an answer: the next attempt is told so, and does not run."""
+    """No caller has seen an answer: the next attempt is answered with the doubt, and does not run."""
     made = Echo()
     async with open_engine([compile_tool(made, {})]) as engine:
         with trio.fail_after(20):

@@ -14,7 +14,7 @@ from tests.engine.kit import bench, code, read, request, told
 @pytest.mark.parametrize("way", ["execute", "stream"])
 @pytest.mark.parametrize("how", ["deadline", "cancel outer", "cancel inner", "leave"])
 async def test_a_cancel_reaches_the_inner_call(way, how, mock_clock):
-    """Whoever cancels the outer call cancels the inner one, for which it is its caller that went away."""
+    """Cancelling the outer call cancels the inner one, for which it is its caller that went away."""
     seen: list[Any] = []
     inner = request("write", {"tag": "t", "then": "wait_and_clean_up", "gate": "inner"}, request_id="inner")
 

@@ -32,7 +32,7 @@ async def test_a_subset_beats_every_policy():
 
 
 async def test_the_confirmation_policy_is_last():
-    """A missing confirmation is told after every other policy and the arguments: who may not call learns nothing of it."""
+    """A missing confirmation is reported after every other policy and the arguments: a caller without permission learns nothing of it."""
     async with bench(policies=[Refuse()]) as b:
         for permissions in ((), {"confirm:destructive"}):
             assert await b.of(permissions=permissions).code("destructive", {"tag": 1}) == "NO"
@@ -93,7 +93,7 @@ async def test_capacity_beats_the_reservation():
 
 
 async def test_the_reservation_beats_the_turn():
-    """A conflict is told at once, not after waiting for a turn."""
+    """A conflict is answered at once, not after waiting for a turn."""
     async with bench() as b, trio.open_nursery() as nursery:
         gate = b.gate()
         await b.call("serial_write", GOOD, request_id="r")

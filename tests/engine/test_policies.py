@@ -106,7 +106,7 @@ async def test_rate_limit_windows(mock_clock):
 
 
 async def test_rate_limit_beats_arguments_and_not_the_lookup(mock_clock):
-    """A limited caller is told so before its arguments are looked at, but an unknown tool is told first and costs nothing."""
+    """A limited caller is refused before its arguments are checked, but an unknown tool is refused first and costs nothing."""
     async with bench(policies=[RateLimit(2, 10)]) as b:
         assert await b.code("nobody") == "TOOL_NOT_FOUND"
         assert await b.code("destructive", {"tag": "t"}) == "CONFIRMATION_REQUIRED"

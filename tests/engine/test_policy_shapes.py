@@ -316,7 +316,7 @@ async def test_a_permission_decides_listing_and_calling():
 
 
 async def test_a_failing_policy_hides_only_its_tool(caplog):
-    """The others are listed, and one entry of the log says for how many tools it failed."""
+    """The others are listed, and one entry of the log states for how many tools it failed."""
 
     def check(context: AgentContext, spec: ToolSpec) -> None:
         if spec.name in ("read", "write", "echo"):

@@ -164,7 +164,7 @@ def test_an_error_omits_what_is_not_set():
 
 
 def test_errors_survive_a_process_boundary():
-    """An error can be pickled, and says what it is."""
+    """An error can be pickled, and its text describes it."""
     error = AgentError("C", "m", "conflict", details={"d": [1]})
     copy = pickle.loads(pickle.dumps(error))
     assert copy.info == error.info

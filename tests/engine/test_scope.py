@@ -141,7 +141,7 @@ async def test_a_shield_holds(is_known: bool) -> None:
 
 @BOTH_WAYS
 async def test_a_task_that_is_started_in_it_moves_out(is_known: bool) -> None:
-    """A task that says ``started`` while it is inside is cancelled with the nursery that took it over."""
+    """A task that calls ``started`` while it is inside is cancelled with the nursery that took it over."""
 
     async def work(task_status: trio.TaskStatus[None]) -> None:
         with LazyDeadlineScope(is_known=is_known):
@@ -157,7 +157,7 @@ async def test_a_task_that_is_started_in_it_moves_out(is_known: bool) -> None:
 
 @BOTH_WAYS
 async def test_scopes_that_are_left_out_of_order(is_known: bool) -> None:
-    """Trio still tells when an inner scope outlives the block."""
+    """Trio still reports when an inner scope outlives the block."""
     inner = trio.CancelScope()
     outer = LazyDeadlineScope(math.inf, is_known=is_known)
     outer.__enter__()

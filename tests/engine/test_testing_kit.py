@@ -59,7 +59,7 @@ class Faulty:
     ],
 )
 async def test_a_faulty_executor_fails(fault, id_):
-    """An executor with a fault fails the requirement that it breaks, and is told its words."""
+    """An executor with a fault fails the requirement that it breaks, and the failure has its message."""
 
     @asynccontextmanager
     async def make() -> AsyncIterator[Any]:
@@ -85,7 +85,7 @@ async def test_checks_can_share_an_executor():
 
 
 async def test_the_scripted_tools_in_an_application():
-    """An application serves the scripted tools as its documentation says."""
+    """An application serves the scripted tools as its documentation states."""
     app = App("scripted")
     app.add(*SCRIPTED_TOOLS).state(Stage())
     async with app.open() as engine:

@@ -117,7 +117,7 @@ async def test_an_abandoned_thread_keeps_its_turn(clock):
 
 @pytest.mark.parametrize("how", ["leave", "cancel", "shutdown"])
 async def test_abandoned_by_any_cancel(how, clock):
-    """A thread is abandoned whoever cancels its call, and its fate under the request_id follows the cause."""
+    """A thread is abandoned whatever cancels its call, and its fate under the request_id follows the cause."""
     async with bench() as b:
         gate = b.gate()
         async with trio.open_nursery() as nursery:
@@ -271,7 +271,7 @@ async def test_leaving_the_engine_with_a_stuck_thread(clock):
 
 
 async def test_an_abandoned_run_counts_as_started():
-    """Between a thread's claim and its first step nobody can keep it from running, so the answer says that effects may exist."""
+    """Between a thread's claim and its first step no caller can keep it from running, so the answer states that effects may exist."""
     from carmy_engine._execution.execution import Caller, Execution, Phase
 
     execution = Execution("exec_1", "t", None, Caller(context=AgentContext()), None, trio.current_time)

@@ -66,7 +66,7 @@ async def test_a_turn_that_comes_with_a_cancel():
 
 
 async def test_waiting_counts_towards_the_deadline(autojump_clock):
-    """The time in the queue is part of the limit, and is told apart in record and event."""
+    """The time in the queue is part of the limit, and is distinguished in record and event."""
 
     @tool(effect="write", register=False)
     async def serial(seconds: float) -> None:
@@ -178,7 +178,7 @@ async def test_busy_without_a_queue():
 
 @pytest.mark.parametrize("how", ["deadline", "leave", "cancel", "shutdown"])
 async def test_freed_when_stopped(how, mock_clock):
-    """A holder that is stopped, whoever stops it, frees the turn for the next in the queue."""
+    """A holder that is stopped, whatever stops it, frees the turn for the next in the queue."""
     async with bench() as b, trio.open_nursery() as nursery:
         gate, other = b.gate(), b.gate()
         holder = b.start(nursery, "serial_write", {"then": "wait", "gate": gate}, timeout_ms=1000)

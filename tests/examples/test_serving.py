@@ -57,7 +57,7 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 @needs_curl
 async def test_the_tour_works(workspace: ModuleType) -> None:
-    """Each of the three command lines that the demo prints gives what it says."""
+    """Each of the three command lines that the demo prints has the described output."""
     with trio.fail_after(50):
         async with serving("workspace.py", REPOSITORY) as address:
             tour = workspace.TOUR.format(address=address)
@@ -74,7 +74,7 @@ async def test_the_tour_works(workspace: ModuleType) -> None:
 
 @needs_curl
 async def test_the_owner_shows_a_token(root: Path) -> None:
-    """With a token the server lets in nobody else, and its owner may do everything."""
+    """With a token the server lets in no other caller, and its owner may do everything."""
     (root / "file").write_text("abc")
     call = "curl -sS http://{}/agent/execute -H 'Content-Type: application/json' {} -d '{}'"
     token = "-H 'Authorization: Bearer a-long-random-text'"

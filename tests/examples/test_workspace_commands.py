@@ -39,7 +39,7 @@ def lifeline(root: Path) -> Iterator[Lifeline]:
 
 
 async def test_a_command_runs_in_its_directory(owner: Caller, root: Path) -> None:
-    """Exit code and both outputs come back; the program starts where it was told to, and reads nothing."""
+    """Exit code and both outputs come back; the program starts in the given directory, and reads nothing."""
     (root / "below").mkdir()
     (root / "below" / "file").touch()
     script = "ls; echo oops >&2; cat; exit 3"

@@ -55,7 +55,7 @@ OUTSIDE = [
 @pytest.mark.parametrize("path", OUTSIDE)
 @pytest.mark.usefixtures("traps")
 async def test_reading_outside_is_refused(owner: Caller, root: Path, path: str) -> None:
-    """No path and no symbolic link leads out, and the refusal does not tell where the workspace is."""
+    """No path and no symbolic link leads out, and the refusal does not reveal where the workspace is."""
     result = await owner.result("read_file", path=path)
     assert result.error is not None
     assert result.error.code == "PATH_OUTSIDE_WORKSPACE"
@@ -109,7 +109,7 @@ async def test_deleting_a_link_deletes_the_link(owner: Caller, root: Path) -> No
 async def test_a_directory_exchanged_for_a_link_meanwhile_leads_nowhere(
     owner: Caller, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between looking at a name and opening it, somebody puts a link there: the call is refused, not led out."""
+    """Between looking at a name and opening it, another process puts a link there: the call is refused, not led out."""
     (root.parent / "secret.txt").write_text(SECRET)
     (root / "swapped").mkdir()
     (root / "swapped" / "secret.txt").write_text("harmless")
@@ -163,7 +163,7 @@ async def test_a_file_exchanged_for_a_link_meanwhile_leads_nowhere(
     ],
 )
 async def test_what_cannot_be_read_says_why(owner: Caller, root: Path, path: str, code: str) -> None:
-    """Each way in which a path is not a text file has a code of its own, and a FIFO holds nobody."""
+    """Each way in which a path is not a text file has a code of its own, and a FIFO blocks no call."""
     (root / "file").touch()
     (root / "directory").mkdir()
     (root / "binary").write_bytes(b"\x7fELF\0")
@@ -227,7 +227,7 @@ async def test_read_file_is_bounded(owner: Caller, root: Path) -> None:
 
 
 async def test_write_file_creates_once(owner: Caller, root: Path) -> None:
-    """A new file is created, a second attempt is refused unless it says overwrite, and nothing else is left."""
+    """A new file is created, a second attempt is refused unless ``overwrite`` is set, and nothing else is left."""
     assert (await owner.data("write_file", path="file", content="ä"))["created"] is True
     assert await owner.code("write_file", path="file", content="y") == "FILE_EXISTS"
     (root / "file").chmod(0o751)
@@ -248,7 +248,7 @@ async def test_write_file_makes_directories_only_when_told(owner: Caller, root: 
 
 
 async def test_expected_sha256_guards_against_lost_changes(owner: Caller, root: Path) -> None:
-    """A file that somebody else has changed since it was read is not overwritten; the refusal has its hash."""
+    """A file that another process has changed since it was read is not overwritten; the refusal has its hash."""
     (root / "file").write_text("old")
     expected = (await owner.data("read_file", path="file"))["sha256"]
     (root / "file").write_text("changed")
@@ -303,7 +303,7 @@ async def test_anonymous_callers_may_only_read(anonymous: Caller, root: Path) ->
 
 
 async def test_the_parent_of_a_child_process_may_write(engine: Engine, root: Path) -> None:
-    """Over standard input the caller is whoever started the process, with its rights; confirmation is needed all the same."""
+    """Over standard input the caller is the parent process, with its rights; confirmation is needed all the same."""
     parent = Caller(engine.bind(transport="stdio"))
     assert (await parent.data("write_file", path="new", content="x"))["created"] is True
     assert await parent.code("delete_file", path="new") == "CONFIRMATION_REQUIRED"

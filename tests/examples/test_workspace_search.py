@@ -99,7 +99,7 @@ async def test_search_finds_text(owner: Caller) -> None:
 
 @pytest.mark.usefixtures("tree")
 async def test_search_with_regular_expressions(owner: Caller) -> None:
-    """Expressions are opt-in, a wrong one says what is wrong, and an evil one costs no more than others."""
+    """Expressions are opt-in, the error of a wrong one describes it, and an evil one costs no more than others."""
     found = await owner.data("search_files", pattern=r"^DEF \w+\(\)", regex=True, ignore_case=True, glob="src/**")
     assert [match["path"] for match in found["matches"]] == ["src/deep/util.py", "src/main.py"]
     wrong = await owner.result("search_files", pattern="(", regex=True)

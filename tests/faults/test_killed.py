@@ -213,7 +213,7 @@ async def test_a_parent_that_is_killed(hops: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", ROUNDS)
 async def test_a_gateway_that_is_killed(seed: int) -> None:
-    """Whoever called it is told, and the child it had does not outlive it."""
+    """Its caller gets an error, and the child it had does not outlive it."""
     chance = random.Random(seed)
     before = set(children_of(os.getpid()))
     async with open_stdio(gateway()) as client, trio.open_nursery() as nursery:

@@ -254,7 +254,7 @@ async def test_a_far_side_that_is_lost(
     retry: str,
     caplog: pytest.LogCaptureFixture,
 ):
-    """The caller is told what is known: not run, or repeatable, or in doubt. Why goes to the log, which has its words."""
+    """The caller gets what is known: not run, or repeatable, or in doubt. Why goes to the log, which has its words."""
     caplog.set_level(logging.WARNING, "carmy")
     async with far_side() as far, App("near").mount(Broken(far, failure, after)).open() as near:
         result = await near.execute(call(name, request_id="r"))

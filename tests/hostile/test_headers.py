@@ -25,7 +25,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_headers(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever a large header says, and with whatever beginning, its request gets an answer, and costs no second."""
+    """Whatever a large header contains, and with whatever beginning, its request gets an answer, and costs no second."""
     async with besieged(*ALL) as siege:
         for start in ("", "text/event-stream, ", "application/json; ", '"'):
             for filler in FILLERS:

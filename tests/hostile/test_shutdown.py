@@ -92,7 +92,7 @@ async def events_call(server: Loaded, answers: list[Answer], seconds: float) -> 
 
 @pytest.mark.parametrize("make", [json_call, events_call], ids=["json", "events"])
 async def test_calls_in_flight(make: Callable[[Loaded, list[Answer], float], Awaitable[None]]) -> None:
-    """Calls that can end in time do; the others are told that the server goes away; then the process ends with 0."""
+    """Calls that can end in time do; the others are informed that the server goes away; then the process ends with 0."""
     async with loaded(1) as server:
         short: list[Answer] = []
         long: list[Answer] = []
@@ -202,7 +202,7 @@ async def hold_open(stream: trio.SocketStream) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal(number: signal.Signals) -> None:
-    """A second signal ends the process at once, whatever still runs and whoever still reads."""
+    """A second signal ends the process at once, whatever still runs or reads."""
     async with loaded(1000) as server, server.client() as client, server.client() as other:
         await client.send(call("until", EVENTS, seconds=1000))
         await other.send(call("flood", EVENTS))

@@ -232,7 +232,7 @@ async def test_a_reader_that_is_slow() -> None:
 
 
 async def test_a_flood_of_reports_for_a_reader_that_stops() -> None:
-    """Reports merge while nobody reads: a tool that floods is not held up, and its last event still arrives."""
+    """Reports merge while no client reads: a tool that floods is not held up, and its last event still arrives."""
     async with besieged(*ALL) as siege, siege.server.client() as client:
         await client.send(call("reports", {**EVENTS, "connection": "close"}, count=200_000))
         with trio.fail_after(60):

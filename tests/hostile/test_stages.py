@@ -169,7 +169,7 @@ async def test_gone(stage: str, end: str) -> None:
 
 @pytest.mark.parametrize("end", ["reset", "close"])
 async def test_all_stages_at_once(end: str) -> None:
-    """Many peers that go away together take nobody else with them."""
+    """Many peers that go away together affect no other peer."""
     async with besieged(*ALL) as siege, siege.busy() as busy:
 
         async def peer(stage: Stage) -> None:
@@ -185,7 +185,7 @@ async def test_all_stages_at_once(end: str) -> None:
 
 
 async def test_sends_after_a_reset() -> None:
-    """An execution that ends while its client's reset is on the way is written to nobody, without any fault."""
+    """An execution that ends while its client's reset is on the way is not written, without any fault."""
     async with besieged(*ALL) as siege:
         for _ in range(50):
             async with siege.server.client() as client:

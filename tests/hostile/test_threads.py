@@ -38,7 +38,7 @@ async def keep_healthy(siege: Siege, probes: list[int], *, task_status: trio.Tas
 
 @pytest.mark.parametrize("count", [60, 150])
 async def test_threads_that_are_stuck(count: int) -> None:
-    """Threads that outlive their deadlines delay nobody: a quick function runs at once, or is refused at once."""
+    """Threads that outlive their deadlines delay no call: a quick function runs at once, or is refused at once."""
     block = Block()
     async with besieged(block.tool(), *ALL) as siege:
         try:
@@ -72,7 +72,7 @@ async def test_threads_that_are_stuck(count: int) -> None:
 
 
 async def test_callers_of_stuck_threads_who_go_away() -> None:
-    """A caller who leaves a stuck thread behind costs no connection; the thread is counted until it ends."""
+    """A caller that leaves a stuck thread behind costs no connection; the thread is counted until it ends."""
     block = Block()
     async with besieged(block.tool(), *ALL) as siege:
         try:

@@ -31,7 +31,7 @@ from carmy_http.api.content_negotiation import content_type_problem, matches_eta
     ],
 )
 def test_wants_events(lines: list[bytes], wanted: bool) -> None:
-    """A stream is sent to those who name it, by weight, in any case, on any line."""
+    """A stream is sent to clients that ask for it, by weight, in any case, on any line."""
     assert wants_events(lines) is wanted
 
 

@@ -71,7 +71,7 @@ async def test_json_and_events() -> None:
 
 
 async def test_disconnect_cancels() -> None:
-    """The client's end, told through receive, cancels the execution; nothing is sent for a call without a stream."""
+    """The client's end, reported through receive, cancels the execution; nothing is sent for a call without a stream."""
     async with mounted() as (engine, app):
         for accept in (b"*/*", b"text/event-stream"):
             exchange = call(app, "sleep", accept, seconds=60)

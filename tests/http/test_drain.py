@@ -118,7 +118,7 @@ async def test_a_request_that_was_on_its_way() -> None:
 
 
 async def test_connections_that_nobody_has_accepted_yet() -> None:
-    """Whoever has connected and asked before the listener closes is answered, however many there are."""
+    """Every client that has connected and asked before the listener closes is answered."""
     request = render("GET", "/ready")
     async with serving(echo, http={"last_request_secs": 30.0}) as server, contextlib.AsyncExitStack() as stack:
         waiting: list[socket.socket] = []
@@ -196,7 +196,7 @@ async def test_an_answer_that_is_half_sent_is_sent_to_its_end() -> None:
 
 
 async def test_a_client_that_never_reads_cannot_hold_the_process() -> None:
-    """A chatty stream that nobody reads is cut off once the flush is over, long before its write would time out."""
+    """A chatty stream that no client reads is cut off once the flush is over, long before its write would time out."""
     started = trio.Event()
 
     @tool(effect="none", parallel_safe=True, register=False)

@@ -20,7 +20,7 @@ async def post(server: Running, body: bytes, **headers: str) -> Any:
 
 
 async def test_success() -> None:
-    """A completed execution is answered with its data, may not be stored, and says whether it is cacheable."""
+    """A completed execution is answered with its data, may not be stored, and states whether it is cacheable."""
     async with serving(echo) as server:
         answer = await server.call("echo", arguments={"text": "hi"})
     assert answer.status == 200
@@ -193,7 +193,7 @@ async def test_content_types_of_json(value: str) -> None:
 
 
 async def test_content_type_comes_before_size_and_syntax() -> None:
-    """Of several problems the content type is told first, then the size, then the syntax."""
+    """Of several problems the content type is refused first, then the size, then the syntax."""
     async with serving(echo) as server:
         big = b"{" + b" " * 1_100_000
         wrong = await post(server, big, content_type="text/plain")

@@ -75,7 +75,7 @@ async def test_unknown_execution() -> None:
 
 
 async def test_list() -> None:
-    """Who has the permission sees everybody's executions, newest first, and nothing of what was sent or answered."""
+    """A caller that has the permission sees everybody's executions, newest first, and nothing of what was sent or answered."""
     async with serving(sleep, echo, delete, authenticator=TOKENS) as server, server.client() as client:
         with trio.fail_after(10):
             running = await begin(client)
@@ -101,7 +101,7 @@ async def test_list() -> None:
 
 
 async def test_list_without_the_permission() -> None:
-    """Anybody else is refused, whether authenticated or anonymous; nobody can delete the list."""
+    """Anybody else is refused, whether authenticated or anonymous; no caller can delete the list."""
     async with serving(echo, authenticator=TOKENS) as server:
         answer = await server.get("/agent/executions", ANA)
         assert (answer.status, answer.code) == (403, "FORBIDDEN")

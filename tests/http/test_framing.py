@@ -141,7 +141,7 @@ async def test_http_1_0() -> None:
 
 
 async def test_a_client_that_waits_for_100_continue() -> None:
-    """A client that asks first is told to go on when its body is wanted, and refused at once when it is not."""
+    """A client that expects 100 is answered with it when its body is wanted, and refused at once when it is not."""
     body = b'{"tool":"echo"}'
     head = b"POST /agent/execute HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: %d\r\n" % len(
         body

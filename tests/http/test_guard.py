@@ -224,7 +224,7 @@ async def test_security_headers() -> None:
 
 
 async def test_routes() -> None:
-    """Unknown addresses and wrong methods are JSON, the latter with Allow; OPTIONS tells the methods."""
+    """Unknown addresses and wrong methods are JSON, the latter with Allow; OPTIONS lists the methods."""
     async with serving(echo) as server:
         for path in ("/", "/agent/tools/", "/agent/executions/", "/agent/executions/a/b", "/AGENT/tools"):
             lost = await server.get(path)
@@ -246,7 +246,7 @@ async def test_routes() -> None:
 @pytest.mark.parametrize("answer", [{"principal": "ana"}, "ana", True, 0], ids=repr)
 @pytest.mark.parametrize("colour", ["sync", "async"])
 async def test_an_authenticator_returns_a_context(colour: str, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Anything else identifies no caller: the request is a fault of the host, and the log says what was returned."""
+    """Anything else identifies no caller: the request is a fault of the host, and the log states what was returned."""
 
     def sync(credentials: Credentials) -> Any:
         return answer
@@ -265,7 +265,7 @@ async def test_an_authenticator_returns_a_context(colour: str, answer: Any, capl
 async def test_an_authenticator_that_never_answers(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It costs its request the limit, and lets nobody in."""
+    """It costs its request the limit, and authenticates no caller."""
 
     async def never(credentials: Credentials) -> AgentContext | None:
         await trio.sleep_forever()

@@ -91,7 +91,7 @@ async def test_ready() -> None:
 
 
 async def test_checks_that_hang() -> None:
-    """Checks run together, each with its limit, also those that block a thread; others are still told."""
+    """Checks run together, each with its limit, also those that block a thread; the others still have their results."""
     free = threading.Event()
 
     def blocks() -> None:

@@ -48,7 +48,7 @@ async def test_open_address_still_checks_hosts() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
 async def test_dead_links_are_noticed() -> None:
-    """The kernel is told to give up a link on which the other machine shows no life, with data on its way and without."""
+    """The kernel is configured to give up a link on which the other machine shows no life, with data on its way and without."""
     listeners = await open_listeners(Settings(address="127.0.0.1:0"), authenticated=False)
     with listeners[0].socket as sock:
         enable_keepalive(sock)

@@ -167,7 +167,7 @@ async def test_a_client_that_asks_and_does_not_read() -> None:
 
 
 async def test_requests_behind_a_long_answer() -> None:
-    """Requests that come while a long answer is on its way to a reader who takes it late are answered after it."""
+    """Requests that come while a long answer is on its way to a slow reader are answered after it."""
     size = 4 * 1024 * 1024
 
     @tool(effect="none", parallel_safe=True, register=False)

@@ -48,7 +48,7 @@ async def refusal(address: str, **settings: object) -> str:
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:
-    """A server listens on a path, says where, and answers there as anywhere."""
+    """A server listens on a path, reports the address, and answers there as anywhere."""
     path = tmp_path / "shop.sock"
     with trio.fail_after(10):
         async with serving(echo, settings={"address": f"unix:{path}"}) as server:
@@ -60,7 +60,7 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
 
 
 async def test_its_file_is_for_the_owner_alone(tmp_path: Path) -> None:
-    """Nobody else may connect, whatever the umask says."""
+    """No other user may connect, whatever the umask is."""
     path = tmp_path / "shop.sock"
     before = os.umask(0)
     try:
@@ -94,7 +94,7 @@ async def test_its_file_goes_when_the_server_is_cancelled(tmp_path: Path) -> Non
 
 
 async def test_what_a_dead_server_has_left_is_replaced(tmp_path: Path) -> None:
-    """The file of a server that was killed is in nobody's way."""
+    """The file of a server that was killed does not prevent a start."""
     path = tmp_path / "shop.sock"
     os.close(bound(socket.AF_UNIX, str(path)))
     assert path.exists()
@@ -134,7 +134,7 @@ async def test_the_file_of_a_successor_stays(tmp_path: Path) -> None:
 
 
 async def test_an_inherited_socket() -> None:
-    """A server listens on the socket that it was given, and says where that is."""
+    """A server listens on the socket that it was given, and reports its address."""
     number = bound(socket.AF_INET, LOCAL)
     with trio.fail_after(10):
         async with serving(echo, settings={"address": f"fd://{number}"}) as server:
@@ -146,7 +146,7 @@ async def test_an_inherited_socket() -> None:
 
 
 async def test_inherited_sockets_of_two_kinds(tmp_path: Path) -> None:
-    """Several descriptors are several addresses of one server; the file of one is left to whoever made it."""
+    """Several descriptors are several addresses of one server; the file of one is left to the process that made it."""
     path = tmp_path / "shop.sock"
     numbers = bound(socket.AF_INET, LOCAL), bound(socket.AF_UNIX, str(path))
     with trio.fail_after(10):
@@ -157,7 +157,7 @@ async def test_inherited_sockets_of_two_kinds(tmp_path: Path) -> None:
 
 
 async def test_inherited_sockets_keep_the_rules() -> None:
-    """Where a socket is bound decides who has to show credentials, as if it had been bound here."""
+    """Where a socket is bound decides whether credentials are needed, as if it had been bound here."""
     refused = await refusal(f"fd://{bound(socket.AF_INET, ('0.0.0.0', 0))}")
     assert "allow_anonymous" in refused
     settings = Settings(address=f"fd://{bound(socket.AF_INET, ('0.0.0.0', 0))}")
@@ -190,7 +190,7 @@ async def test_a_shared_port() -> None:
 
 
 async def test_callers_without_an_address(tmp_path: Path) -> None:
-    """An authenticator is told of no address when there is none."""
+    """An authenticator gets no address when there is none."""
     path = tmp_path / "shop.sock"
     peers: list[str | None] = []
     tokens = BearerTokens({"t": AgentContext(principal="ana")})

@@ -37,7 +37,7 @@ async def start(client: Client, name: str, **arguments: Any) -> None:
 
 
 async def test_events_in_order() -> None:
-    """A stream starts, tells of the tool, and ends with the answer's body and whether it was replayed."""
+    """A stream starts, has the events of the tool, and ends with the answer's body and whether it was replayed."""
     async with serving(echo) as server:
         plain = await server.call("echo", arguments={"text": "hi"})
         answer = await server.call("echo", EVENTS, arguments={"text": "hi"})
@@ -51,7 +51,7 @@ async def test_events_in_order() -> None:
 
 
 async def test_headers_of_every_stream() -> None:
-    """First answers, replays and failures all tell proxies not to hold anything back."""
+    """First answers, replays and failures all instruct proxies not to hold anything back."""
     async with serving(echo, fail) as server:
         first = await server.call("echo", EVENTS, request_id="r")
         replay = await server.call("echo", EVENTS, request_id="r")

@@ -64,7 +64,7 @@ async def test_the_head_of_a_stream_leaves_with_its_first_event() -> None:
 
 
 async def test_small_packets_do_not_wait() -> None:
-    """The kernel is told of every connection not to hold back small packets."""
+    """The kernel is configured for every connection not to hold back small packets."""
     seen: list[int] = []
 
     class Peer:

@@ -92,7 +92,7 @@ async def test_urls_that_are_fine() -> None:
 
 
 async def test_token() -> None:
-    """The token says who calls; without a valid one, the refusal is the result."""
+    """The token identifies the caller; without a valid one, the refusal is the result."""
     with pytest.raises(ConfigurationError):
         async with open_http("http://h", token="a\nb"):
             pass
@@ -215,7 +215,7 @@ async def test_after_the_block() -> None:
 
 
 async def test_nobody_listens() -> None:
-    """When nobody listens, the call is tried a few times and then is a ClosedError that says that nothing was sent."""
+    """When no server listens, the call is tried a few times and then is a ClosedError that states that nothing was sent."""
     url = await unused()
     async with open_http(url, limits=HttpClientLimits(first_wait_secs=0.01)) as client:
         with pytest.raises(ClosedError, match=re.escape("cannot connect (Connection refused); the call was not sent")):
@@ -223,7 +223,7 @@ async def test_nobody_listens() -> None:
 
 
 async def test_a_server_that_starts_meanwhile() -> None:
-    """A call that finds nobody at first is sent once somebody listens, with or without a request_id."""
+    """A call that finds no server at first is sent once a server listens, with or without a request_id."""
     url = await unused()
     address = url.rpartition("/")[2]
 
@@ -318,7 +318,7 @@ async def test_a_proxy_that_asks_to_wait() -> None:
 
 
 async def test_a_silent_server_with_a_limit() -> None:
-    """A server that says nothing beyond the call's own limit and a margin counts as lost."""
+    """A server that sends nothing beyond the call's own limit and a margin counts as lost."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.read()
@@ -330,7 +330,7 @@ async def test_a_silent_server_with_a_limit() -> None:
 
 
 async def test_a_server_that_is_killed() -> None:
-    """When the server's process is killed, a call and a stream are told so at once, with the request_id."""
+    """When the server's process is killed, a call and a stream are notified at once, with the request_id."""
     script = (
         "import trio\nfrom tests.support.http_client import serving\n"
         "async def main():\n    async with serving() as server:\n"
@@ -496,7 +496,7 @@ def test_servers_do_not_pay() -> None:
 
 
 def test_without_the_library() -> None:
-    """Without the client's library, asking for the client says what to install."""
+    """Without the client's library, asking for the client raises an error that names what to install."""
     script = "import sys; sys.modules['httpx2'] = None; from carmy_http import open_http"
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'transports'}"}
     done = subprocess.run(
@@ -528,7 +528,7 @@ async def test_cancelled_at_any_moment() -> None:
 
 
 async def test_a_socket_with_a_file(tmp_path: Path) -> None:
-    """A client reaches a server by what the server says of itself, with calls, streams and the catalog."""
+    """A client reaches a server by the URL that the server prints, with calls, streams and the catalog."""
     path = tmp_path / "s"
     with trio.fail_after(10):
         async with serving(settings={"address": f"unix:{path}"}) as server:

@@ -109,7 +109,7 @@ def test_a_refusal() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_somebody_in_between(status: int) -> None:
-    """An answer of a proxy says nothing about whether the tool has run, but may say how long to wait."""
+    """An answer of a proxy does not show whether the tool has run, but may give the time to wait."""
     for value, wait in (("3", 3), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None)):
         with pytest.raises(Lost) as raised:
             read_answer(URL, status, {"retry-after": value}, b"<html>")
@@ -119,7 +119,7 @@ def test_somebody_in_between(status: int) -> None:
 
 @pytest.mark.parametrize("status", [200, 204, 301, 404, 405])
 def test_something_else(status: int) -> None:
-    """What is no server of this protocol is a ClosedError that says what it answered."""
+    """What is no server of this protocol is a ClosedError that states what it answered."""
     with pytest.raises(ClosedError, match=str(status)):
         read_answer(URL, status, {}, b"<html>")
 

@@ -121,7 +121,7 @@ async def start_without_head(client: Any) -> None:
 
 
 async def test_each_is_told_of_its_own_silence(mock_clock: MockClock) -> None:
-    """A heartbeat comes when nothing has been told for so long, to each client by its own clock."""
+    """A heartbeat comes when nothing has been sent for so long, to each client by its own clock."""
     async with telling(2) as (_, (one, other)):
         one.sink.put(ExecutionStarted, one.execution)
         other.sink.put(ExecutionStarted, other.execution)
@@ -303,7 +303,7 @@ class Counted(EventSink):
 
 
 async def test_many_at_once_leave_others_their_turn(nursery: trio.Nursery, mock_clock: MockClock) -> None:
-    """News for a thousand clients, or a thousand heartbeats, are told a few at a time, and all of them."""
+    """News for a thousand clients, or a thousand heartbeats, are written a few at a time, and all of them."""
     writer = EventWriter(
         RateLimitedLogger(logging.getLogger("carmy.http")), HttpSettings(heartbeat_secs=HEARTBEAT_SECONDS), 256 * 1024
     )

@@ -118,7 +118,7 @@ async def test_a_stream() -> None:
 
 
 async def test_pages_and_effects(tmp_path: Path) -> None:
-    """All pages of a listing make the catalog; a tool without hints counts as a write to the outside, as far as nobody knows better."""
+    """All pages of a listing make the catalog; a tool without hints counts as a write to the outside, unless the host declares otherwise."""
     tools: Any = {"count": {"effect": "write", "idempotent": True, "parallel_safe": False, "confirmation": "required"}}
     async with scripted(tmp_path, tools=tools) as client:
         catalog = {spec.name: spec for spec in (await client.catalog()).tools}
@@ -137,7 +137,7 @@ async def test_pages_and_effects(tmp_path: Path) -> None:
 
 
 async def test_overrides_that_cannot_be(tmp_path: Path) -> None:
-    """What a host says of a tool that the server does not have, or says wrongly, is refused before anything is called."""
+    """An override for a tool that the server does not have, or a wrong one, is refused before anything is called."""
     for tools, words in (
         ({"cuont": {"effect": "read"}}, "no tool named cuont"),
         ({"count": {"efect": "read"}}, "cannot be given 'efect'"),
@@ -149,7 +149,7 @@ async def test_overrides_that_cannot_be(tmp_path: Path) -> None:
 
 
 async def test_what_goes_along(tmp_path: Path) -> None:
-    """The identity and the limit of a call are told to the server, and a print that went astray harms nothing."""
+    """The identity and the limit of a call are sent to the server, and a print that went astray harms nothing."""
     async with scripted(tmp_path) as client:
         result = await client.execute(request("count", id="r1", timeout_ms=5000))
         assert result.data == "counted"
@@ -159,7 +159,7 @@ async def test_what_goes_along(tmp_path: Path) -> None:
 
 
 async def test_the_limit_of_a_call(tmp_path: Path) -> None:
-    """A server that knows no limits is cut off at that of the call, and told so; others go on."""
+    """A call of a server without limits is cancelled at its own limit, there as well; others go on."""
     async with scripted(tmp_path) as client:
         result = await client.execute(request("hang", timeout_ms=150))
         assert result.status == "timed_out"
@@ -186,7 +186,7 @@ async def test_leaving_a_call(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_dies(tmp_path: Path) -> None:
-    """When the server dies in the middle of a call its outcome is unknown; later calls were not sent. Both hear its last words."""
+    """When the server dies in the middle of a call its outcome is unknown; later calls were not sent. Both errors have its last output."""
     async with scripted(tmp_path) as client:
         with pytest.raises(OutcomeUnknownError, match=r"(?s)exit code 3.*my last words") as caught:
             await client.execute(request("die", id="r1"))
@@ -201,7 +201,7 @@ async def test_a_server_that_dies(tmp_path: Path) -> None:
 
 
 async def test_answers_that_are_none(tmp_path: Path) -> None:
-    """Numbers that JSON does not have, missing structure and broken shapes are ``INVALID_OUTPUT``, and nobody waits for ever."""
+    """Numbers that JSON does not have, missing structure and broken shapes are ``INVALID_OUTPUT``, and no caller waits for ever."""
     async with scripted(tmp_path) as client:
         for tool, words in (
             ("nan", "cannot be read"),
@@ -215,7 +215,7 @@ async def test_answers_that_are_none(tmp_path: Path) -> None:
 
 
 async def test_noise(tmp_path: Path) -> None:
-    """Whatever a server says that is no answer, the answer to the call is found, and the next one as well."""
+    """Whatever a server sends that is no answer, the answer to the call is found, and the next one as well."""
     async with scripted(tmp_path) as client:
         for _ in range(2):
             async with client.stream(request("noise")) as channel:
@@ -231,7 +231,7 @@ async def test_noise(tmp_path: Path) -> None:
 
 
 async def test_an_answer_without_end(tmp_path: Path) -> None:
-    """A message over the limit ends the connection: whose answer it was cannot be told any more."""
+    """A message over the limit ends the connection: the call that it answers is not known."""
     async with scripted(tmp_path, limits=McpClientLimits(max_answer_bytes=5000)) as client:
         with pytest.raises(OutcomeUnknownError, match="more than 5000 bytes"):
             await client.execute(request("huge", size=6000))
@@ -254,13 +254,13 @@ async def test_words_of_a_server(tmp_path: Path) -> None:
 
 
 async def test_what_a_server_may_not_ask(tmp_path: Path) -> None:
-    """A server that wants to use the client's model is told that there is none, and goes on."""
+    """A server that wants to use the client's model gets an error, and goes on."""
     async with scripted(tmp_path) as client:
         assert (await client.execute(request("sample"))).data == "Sampling not supported"
 
 
 async def test_tools_that_change(tmp_path: Path) -> None:
-    """After a notice that the tools have changed, the next call knows the new ones."""
+    """After a notice that the tools have changed, the next call uses the new ones."""
     async with scripted(tmp_path) as client:
         await client.execute(request("change"))
         result = await client.execute(request("new"))
@@ -312,7 +312,7 @@ async def test_nothing_is_left(tmp_path: Path) -> None:
 
 
 async def test_commands_that_are_no_servers(tmp_path: Path) -> None:
-    """What cannot be started, ends at once, or says nothing is a `ClosedError` that says which."""
+    """What cannot be started, ends at once, or sends nothing is a `ClosedError` that states which."""
     for command, seconds, words in (
         ([str(tmp_path / "nothing")], 30.0, "cannot be started"),
         ([*far.scripted(tmp_path)[:2], "raise LookupError('the reason')"], 30.0, "the reason"),

@@ -175,7 +175,7 @@ async def test_answers_without_end() -> None:
 
 
 async def test_calls_that_are_refused() -> None:
-    """A call that is refused before it is one has not run, and the client says so."""
+    """A call that is refused before it is one has not run, as the error states."""
 
     async def refuse(exchange: Exchange, message: dict[str, Any]) -> None:
         await exchange.answer(403, b"no", content_type="text/plain")
@@ -186,7 +186,7 @@ async def test_calls_that_are_refused() -> None:
 
 
 async def test_a_stream_that_is_continued() -> None:
-    """A stream that ends before its answer, and has told its position, is continued from there."""
+    """A stream that ends before its answer, and has sent its position, is continued from there."""
     asked: list[dict[str, Any]] = []
 
     async def answer(exchange: Exchange, message: dict[str, Any]) -> None:
@@ -277,7 +277,7 @@ async def test_a_gateway_whose_server_goes() -> None:
 
 
 async def test_credentials() -> None:
-    """The token reaches a server of ours; without it the block does not begin, and the server's own error says why."""
+    """The token reaches a server of ours; without it the block does not begin, and the server's own error gives the reason."""
 
     def authenticate(credentials: Any) -> AgentContext | None:
         return AgentContext(principal="ana") if credentials.bearer == "t0ken" else None

@@ -33,7 +33,7 @@ def listed(**fields: Any) -> types.Tool:
     ],
 )
 def test_effects(hints: dict[str, bool] | None, effect: str) -> None:
-    """Where hints leave a doubt, the worse is assumed; only what is said outright counts as repeatable."""
+    """Where hints leave a doubt, the worse is assumed; only what is declared outright counts as repeatable."""
     spec = far_tool(listed(annotations=hints), {}, trusted=False).spec
     assert spec.effect == effect
     assert not spec.idempotent
@@ -43,7 +43,7 @@ def test_effects(hints: dict[str, bool] | None, effect: str) -> None:
 
 @pytest.mark.parametrize("output", [{"type": "integer"}, {"$ref": "#/$defs/N", "$defs": {"N": {"type": "null"}}}])
 def test_a_tool_of_ours(output: dict[str, Any]) -> None:
-    """A tool of this package comes back as it was declared, if its server is trusted; else as its hints tell."""
+    """A tool of this package comes back as it was declared, if its server is trusted; else as its hints declare."""
     spec = PublicSpec(
         name="t",
         description="d",
@@ -70,7 +70,7 @@ def test_a_tool_of_ours(output: dict[str, Any]) -> None:
     "meta", [{"carmy/effect": {}}, {"carmy/effect": "wild", "carmy/confirmation": 1, "carmy/parallel_safe": "no"}]
 )
 def test_nonsense_in_a_listing(meta: dict[str, Any]) -> None:
-    """What is not well-formed in what a server says of itself is not there."""
+    """What is not well-formed in what a server sends about a tool is left out."""
     found = far_tool(listed(_meta={**meta, "carmy/wrapped": True}, outputSchema={"type": "object"}), {}, trusted=True)
     assert found.spec == far_tool(listed(outputSchema={"type": "object"}), {}, trusted=True).spec
     assert not found.wrapped
@@ -92,7 +92,7 @@ def test_errors_of_ours() -> None:
 
 
 def test_whether_it_has_run() -> None:
-    """A server of ours tells whether the tool has begun; of others it is assumed."""
+    """A server of ours reports whether the tool has begun; of others it is assumed."""
     assert outcome().ran
     assert outcome(isError=True).ran
     assert outcome(_meta={"carmy/duration_ms": 0.1}).ran
@@ -112,7 +112,7 @@ def test_numbers_that_are_none() -> None:
 
 
 def test_a_question_in_the_place_of_an_answer() -> None:
-    """A server that asks for more in the middle of a call gets none, and the caller hears what it wanted."""
+    """A server that asks for more in the middle of a call gets none, and the error names what it wanted."""
     question = types.InputRequiredResult.model_validate(
         {"inputRequests": {"q": {"method": "roots/list"}}, "resultType": "input_required"}
     )

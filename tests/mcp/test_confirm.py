@@ -67,7 +67,7 @@ async def test_a_yes_counts_for_one_call(version: str, elicitation: dict[str, An
 
 @pytest.mark.parametrize("no", NO)
 async def test_anything_but_a_yes(no: dict[str, Any]) -> None:
-    """Is refused as if nobody could be asked, with what to do about it."""
+    """Is refused as if no person could be asked, with what to do about it."""
     ran = Ran()
     async with connected(ran, capabilities={"elicitation": {}}) as client:
         await client.call("destroy", {"name": "x"})
@@ -188,7 +188,7 @@ async def test_a_person_that_does_not_answer(autojump_clock: trio.testing.MockCl
 
 
 async def test_the_end_of_input_while_a_person_is_asked(autojump_clock: trio.testing.MockClock) -> None:
-    """Who says nothing any more cannot answer: the call is refused at once, not when the drain limit has passed."""
+    """A client that has ended its input cannot answer: the call is refused at once, not when the drain limit has passed."""
     ran = Ran()
     async with connected(ran, capabilities={"elicitation": {}}) as client:
         began = trio.current_time()
@@ -290,7 +290,7 @@ async def test_a_yes_that_comes_late(autojump_clock: trio.testing.MockClock) -> 
 
 
 async def test_whose_question_it_was() -> None:
-    """A question is its caller's: nobody else can answer it, and it is used up by the attempt."""
+    """A question is its caller's: no other caller can answer it, and it is used up by the attempt."""
     questions = Questions(trio.Event(), McpSettings())
     for owner in (("ben", None), ("ana", "s"), (None, None)):
         state = questions.keep(("ana", None), b"digest")
@@ -326,7 +326,7 @@ def test_what_a_person_sees() -> None:
 
 
 async def test_asking_can_be_switched_off(noisy: Path) -> None:
-    """With ``mcp.confirm = "refuse"`` nobody is asked."""
+    """With ``mcp.confirm = "refuse"`` no person is asked."""
     hello = {**HELLO[0], "params": {**HELLO[0]["params"], "capabilities": {"elicitation": {}}}}
     async with peer(noisy, command=COMMAND, env=os.environ | {"CARMY_MCP_CONFIRM": "refuse"}) as found:
         await found.send(hello, HELLO[1])

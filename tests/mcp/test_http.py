@@ -123,7 +123,7 @@ async def test_what_a_call_can_say_about_itself(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
 async def test_errors(version: str) -> None:
-    """Errors are results that a model can read; nothing of an unexpected exception is told."""
+    """Errors are results that a model can read; nothing of an unexpected exception is reported."""
     async with serving(*TOOLS) as server, calling(server, version) as caller:
         declared = await caller.call("fail", how="declared")
         assert declared["isError"] is True
@@ -156,7 +156,7 @@ async def test_a_client_that_leaves(version: str, how: str) -> None:
 
 
 async def test_a_write_whose_client_left() -> None:
-    """Its request_id remains in doubt, in a new session as well: nobody has seen an answer."""
+    """Its request_id remains in doubt, in a new session as well: no caller has seen an answer."""
     async with serving(*TOOLS) as server:
         meta = {"carmy/request_id": "r1"}
         async with calling(server) as caller:

@@ -67,7 +67,7 @@ async def test_garbage(bad: bytes) -> None:
 
 
 async def test_requests_that_are_not_acceptable() -> None:
-    """Each is refused in the way that tells what is wrong: without a session, with an unknown one, in a version of another
+    """Each is refused with the right status and error: without a session, with an unknown one, in a version of another
     world, with another type of content, too large, with HEAD or PUT.
     """
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -186,7 +186,7 @@ async def test_names_that_are_not_ours() -> None:
 
 
 async def test_whose_a_session_is() -> None:
-    """Without credentials there is none; another principal's does not exist, and nobody else can end it or take back its calls."""
+    """Without credentials there is none; another principal's does not exist, and no other caller can end it or take back its calls."""
     ana, bob = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
     tokens = BearerTokens({"a": AgentContext(principal="ana"), "b": AgentContext(principal="bob")})
     async with serving(*TOOLS, authenticator=tokens) as server:

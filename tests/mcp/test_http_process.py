@@ -73,7 +73,7 @@ async def caller_of(port: int) -> AsyncIterator[Caller]:
 
 @pytest.mark.parametrize("server", ["hypercorn", "native"])
 async def test_the_command(noisy: Path, tmp_path: Path, server: str) -> None:
-    """It serves MCP and health alone, says where, and at SIGTERM lets what runs be answered and exits with 0."""
+    """It serves MCP and health alone, reports the address, and at SIGTERM lets what runs be answered and exits with 0."""
     marker = tmp_path / "held"
     async with serving_process(noisy, "--server", server, CARMY_DRAIN_TIMEOUT_SECS="0.2") as (process, port):
         async with caller_of(port) as caller:
@@ -142,7 +142,7 @@ async def test_a_fault_of_what_is_mounted(caplog: pytest.LogCaptureFixture) -> N
 
 
 async def test_the_end_of_all_sessions(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Should what keeps the sessions fail, then they are lost, and said to be; the server goes on, and clients begin anew."""
+    """Should what keeps the sessions fail, then they are lost, which is logged; the server goes on, and clients begin anew."""
     real, fail = carmy_mcp.server.streamable_http.run_application, trio.Event()
 
     async def run(*arguments: Any, task_status: trio.TaskStatus[Any]) -> None:

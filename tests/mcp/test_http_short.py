@@ -48,7 +48,7 @@ def _call(name: object, **more: object) -> JSONRPCRequest:
 
 
 def test_which_requests_are_short() -> None:
-    """Pings, lists, and calls about which nothing can be said before their end."""
+    """Pings, lists, and calls without notifications before their end."""
 
     def asks(name: str) -> bool:
         return name == "destroy"
@@ -123,7 +123,7 @@ async def test_what_clients_say_of_themselves() -> None:
 
 
 async def test_headers_that_repeat_arguments() -> None:
-    """Where a tool's schema has such headers, calls are still compared with them, in the version that knows them."""
+    """Where a tool's schema has such headers, calls are still compared with them, in the version that supports them."""
 
     @tool(effect="read", register=False)
     async def local(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:

@@ -36,7 +36,7 @@ def listed(output: dict) -> dict | None:
 
 
 def test_pages() -> None:
-    """A long list comes in pages without gaps; a cursor of another catalog, or of nobody's, is refused."""
+    """A long list comes in pages without gaps; a cursor of another catalog, or an invented one, is refused."""
     names = [f"t{number:04}" for number in range(2 * PAGE_TOOLS + 1)]
     catalog = Catalog(tools=tuple(map(spec, names)), document=b"", version="v1")
     tools, cursor = page_of(catalog, None)

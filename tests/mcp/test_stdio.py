@@ -88,7 +88,7 @@ async def test_a_tool_that_does_not_end_and_its_children(noisy: Path, tmp_path: 
 
 
 async def test_a_client_that_is_gone(noisy: Path, tmp_path: Path) -> None:
-    """When nobody reads the output any more, what runs is cancelled and the process ends."""
+    """When no client reads the output any more, what runs is cancelled and the process ends."""
     async with session(noisy) as found:
         await found.send(call(1, "hold", marker=str(tmp_path / "held")))
         await appears(tmp_path / "held")
@@ -112,7 +112,7 @@ async def test_being_told_to_end(noisy: Path, tmp_path: Path) -> None:
 
 
 async def test_a_reader_that_is_slow(noisy: Path) -> None:
-    """Answers that nobody reads yet wait, however many bytes they have together, and all of them come."""
+    """Answers that no client reads yet wait, however many bytes they have together, and all of them come."""
     text = "x" * 500_000
     async with session(noisy) as found:
         async with trio.open_nursery() as nursery:
@@ -201,7 +201,7 @@ async def test_nothing_of_a_client_is_answered_under_the_id_of_its_running_call(
 
 
 async def test_cancelling(noisy: Path, tmp_path: Path) -> None:
-    """A cancelled call is stopped and never answered; its request_id remains in doubt, since nobody saw an answer."""
+    """A cancelled call is stopped and never answered; its request_id remains in doubt, since no caller saw an answer."""
     marker = tmp_path / "held"
     async with session(noisy) as found:
         meta = {"carmy/request_id": "r1"}

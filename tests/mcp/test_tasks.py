@@ -40,7 +40,7 @@ async def look(client: Client, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_long_call_becomes_a_task(autojump_clock: Clock) -> None:
-    """After two seconds the answer is a task; it goes on, says how far it is, and has the call's result in the end."""
+    """After two seconds the answer is a task; it goes on, has its progress, and has the call's result in the end."""
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
         discovered = await client.outcome("server/discover")
@@ -102,7 +102,7 @@ async def test_clients_that_know_no_tasks(autojump_clock: Clock, version: str, c
 
 
 async def test_cancelling_a_task(autojump_clock: Clock) -> None:
-    """It is stopped, and says so; its outcome is known, so a retry of the call gets it."""
+    """It is stopped, and its state is cancelled; its outcome is known, so a retry of the call gets it."""
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
         meta = {"carmy/request_id": "r"}
@@ -169,7 +169,7 @@ async def test_whose_a_task_is(autojump_clock: Clock, method: str) -> None:
 
 
 async def test_how_long_a_task_is_kept(autojump_clock: Clock) -> None:
-    """Five minutes after its end, however long it took; as long as its ``ttlMs`` says."""
+    """Five minutes after its end, however long it took; as long as its ``ttlMs``."""
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
         began = trio.current_time()
@@ -243,7 +243,7 @@ async def test_progress_ends_with_the_answer(autojump_clock: Clock) -> None:
 
 
 async def test_a_question_comes_before_the_task(autojump_clock: Clock) -> None:
-    """A client that knows tasks is asked for confirmations like any other."""
+    """A client that supports tasks is asked for confirmations like any other."""
     ran = Ran()
     capabilities = {**KNOWS_TASKS, "elicitation": {}}
     async with connected(ran, capabilities=capabilities, version=MODERN) as client:
@@ -300,7 +300,7 @@ def envelope(**capabilities: Any) -> dict[str, Any]:
 
 
 async def test_a_client_that_is_gone(noisy: Path, tmp_path: Path) -> None:
-    """When nobody reads the output any more, tasks are stopped at once, and the process ends."""
+    """When no client reads the output any more, tasks are stopped at once, and the process ends."""
     env = os.environ | {"CARMY_MCP_PROMOTE_AFTER_SECS": "0.05"}
     async with peer(noisy, command=COMMAND, env=env) as found:
         await found.send(call(1, "hold", envelope(**KNOWS_TASKS), marker=str(tmp_path / "held")))
@@ -327,7 +327,7 @@ async def test_being_told_to_end(noisy: Path, tmp_path: Path) -> None:
 
 
 async def test_switched_off(noisy: Path) -> None:
-    """With ``mcp.promote_after_secs = 0`` the server has no tasks, and says nothing of them."""
+    """With ``mcp.promote_after_secs = 0`` the server has no tasks, and does not announce them."""
     async with peer(noisy, command=COMMAND, env=os.environ | {"CARMY_MCP_PROMOTE_AFTER_SECS": "0"}) as found:
         meta = {"_meta": envelope(**KNOWS_TASKS)}
         await found.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": meta})
@@ -404,7 +404,7 @@ async def until(path: str) -> str:
 
 
 async def test_the_official_client(tmp_path: Path) -> None:
-    """The SDK's own client, told how to wait for a task, gets the result of a call that has become one."""
+    """The SDK's own client, extended to wait for a task, gets the result of a call that has become one."""
     (tmp_path / "until.py").write_text(UNTIL)
     env = os.environ | {"CARMY_MCP_PROMOTE_AFTER_SECS": "0.01"}
     server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], str(tmp_path / "until.py")], env=dict(env))

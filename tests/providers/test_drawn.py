@@ -46,7 +46,7 @@ drawn = hypothesis.settings(
 @drawn
 @hypothesis.given(required=ANNOTATIONS, optional=ANNOTATIONS)
 def test_drawn_signatures_are_exported_within_the_rules(form: str, required: Any, optional: Any) -> None:
-    """A strict schema has nothing but the keywords that strict mode knows, and every format keeps to its rules."""
+    """A strict schema has nothing but the keywords that strict mode supports, and every format keeps to its rules."""
 
     def drawn_tool(first, second=None):  # type: ignore[no-untyped-def]
         """Take anything."""

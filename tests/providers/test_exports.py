@@ -173,14 +173,14 @@ def test_only_circles_keep_their_references() -> None:
 
 
 def test_beside_a_reference_the_nearer_description_counts() -> None:
-    """What a field says of itself wins over what its class says."""
+    """The description of a field wins over that of its class."""
     properties = exported("openai", "nested")["parameters"]["properties"]
     assert properties["home"]["description"] == "Where letters go."
     assert properties["work"]["anyOf"][0]["description"] == "Where somebody lives."
 
 
 def test_optional_parameters_have_plain_types_for_gemini() -> None:
-    """What may be null says so beside its type, where the format has a word for it."""
+    """Null is a type beside the other one, where the format has a word for it."""
     properties = exported("gemini", "optionals")["parameters"]["properties"]
     assert properties["warehouse"] == {"type": "STRING", "nullable": True}
     assert exported("gemini", "optionals")["parameters"]["required"] == ["sku"]
@@ -238,7 +238,7 @@ def test_unknown_formats_are_refused() -> None:
 
 
 def test_a_registry_with_a_wrong_tool_has_no_manifest() -> None:
-    """What would keep an engine from starting is told here too."""
+    """What would keep an engine from starting is refused here too."""
 
     @tool(effect="none", name="no spaces", register=False)
     def wrong() -> None:
@@ -298,7 +298,7 @@ def test_references_stay_where_following_them_would_never_end(form: str) -> None
 )
 @every_format
 def test_schemas_written_by_hand_are_exported_too(form: str, schema: dict[str, Any]) -> None:
-    """Whatever a tool made by hand says of its arguments, the export is within the rules."""
+    """Whatever the schema of a tool made by hand, the export is within the rules."""
     assert list(RULES[form](FORMATS[form]([spec_with(schema)]).tools)) == []
 
 

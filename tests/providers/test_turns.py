@@ -107,7 +107,7 @@ def test_the_libraries_own_objects_are_read() -> None:
 
 
 def test_the_libraries_take_what_is_rendered() -> None:
-    """The types of the libraries accept the messages that tell a model its results."""
+    """The types of the libraries accept the messages with the results for a model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pydantic import TypeAdapter
@@ -217,7 +217,7 @@ def chat(*calls: tuple[str, str], ids: tuple[str | None, ...] = ()) -> dict[str,
     ],
 )
 async def test_arguments_that_cannot_be_read_are_answered(arguments: str, said: str) -> None:
-    """No arguments are none, and what cannot be read is told to the model; the tool does not run."""
+    """No arguments are none, and what cannot be read is an error for the model; the tool does not run."""
     ran = []
 
     @tool(effect="write", register=False)
@@ -314,7 +314,7 @@ async def test_a_turn_that_is_run_again_repeats_no_effect() -> None:
 
 
 async def test_turns_are_told_apart_when_ids_are_not() -> None:
-    """A model that numbers its calls from 0 in every turn is told which turn it is; without it, it is a conflict."""
+    """A model that numbers its calls from 0 in every turn needs the number of the turn; without it, it is a conflict."""
     stock = {"AB-12": 7}
     one = chat(("inventory_reserve", '{"sku": "AB-12", "count": 1}'))
     two = chat(("inventory_reserve", '{"sku": "AB-12", "count": 2}'))
@@ -332,7 +332,7 @@ async def test_turns_are_told_apart_when_ids_are_not() -> None:
 
 
 async def test_the_same_id_twice_in_one_turn_is_two_calls() -> None:
-    """Calls of one turn that share an id are told apart by their order, and each gets its own result."""
+    """Calls of one turn that share an id are distinguished by their order, and each gets its own result."""
     message = chat(
         ("inventory_lookup", '{"sku": "AB-12", "warehouse": null}'),
         ("inventory_lookup", '{"sku": "CD-34", "warehouse": null}'),
@@ -481,7 +481,7 @@ async def test_mcp_has_a_place_for_objects() -> None:
 
 
 async def test_a_subset_answers_for_what_it_leaves_out() -> None:
-    """A model that calls what its agent may not use is told so, and the tool does not run."""
+    """A model that calls what its agent may not use gets an error, and the tool does not run."""
     async with App("shop").add(warehouse()).open() as engine:
         support = engine.subset("inventory.lookup")
         provider = support.provider("openai")
@@ -532,12 +532,12 @@ def error(code: str, message: str, **more: Any) -> ExecutionResult:
     ],
 )  # fmt: skip
 def test_every_outcome_has_words(result: ExecutionResult, said: str) -> None:
-    """Texts are told as they are, other outputs as JSON, errors by what there is to do."""
+    """Texts are sent as they are, other outputs as JSON, errors by what there is to do."""
     assert text_of(result, str.upper) == said
 
 
 def test_results_can_be_rendered_by_another_provider() -> None:
-    """Calls and results belong to no provider: what one read, another one can tell."""
+    """Calls and results belong to no provider: what one has read, another one can write."""
     call = ModelCall(tool="inventory.lookup", call_id="1")
     result = ModelResult(call=call, result=ExecutionResult(execution_id="e", data_json=b"7"))
     assert made("gemini").render([result])[0]["parts"][0]["functionResponse"]["name"] == "inventory_lookup"

@@ -157,7 +157,7 @@ def test_none_is_only_null_where_the_type_has_null(annotation: Any, value: Any, 
     ],
 )
 def test_null_where_the_type_has_null_is_written(annotation: Any, value: Any, text: bytes) -> None:
-    """None is written where the schema says so."""
+    """None is written where the schema allows it."""
     assert giving_tool(annotation).render(value) == text
 
 

@@ -295,7 +295,7 @@ def declared(make: Any, annotation: Any) -> CompiledTool | None:
     try:
         found: CompiledTool = make(annotation)
     except DeclarationError as error:
-        if "cannot be told apart" not in str(error):
+        if "cannot be distinguished" not in str(error):
             raise
         return None
     return found
@@ -391,7 +391,7 @@ def test_defaults(annotation: Any, defaults: list[Any]) -> None:
         try:
             tool = taking_tool(Annotated[annotation, Arg()], default)
         except DeclarationError as error:
-            if not any(words in str(error) for words in ("does not fit its type", "cannot be told apart")):
+            if not any(words in str(error) for words in ("does not fit its type", "cannot be distinguished")):
                 raise
             continue
         tool.parse(b"{}")

@@ -46,7 +46,7 @@ async def test_calls_and_streams(noisy: Path) -> None:
 
 
 async def test_a_server_that_is_killed(noisy: Path, tmp_path: Path) -> None:
-    """When the server dies in the middle of a call, the caller learns it promptly, keeps its request_id, and hears why."""
+    """When the server dies in the middle of a call, the caller gets an error promptly, with the request_id and the reason."""
     marker, done = tmp_path / "running", trio.Event()
     async with open_stdio([*COMMAND, str(noisy)]) as client, trio.open_nursery() as nursery:
 
@@ -93,7 +93,7 @@ async def test_a_server_that_cannot_start(tmp_path: Path) -> None:
 
 
 async def test_something_that_is_no_server() -> None:
-    """A program that prints something else is refused and ended; one that says nothing as well."""
+    """A program that prints something else is refused and ended; one that sends nothing as well."""
     with pytest.raises(ClosedError, match="not its first frame"):
         async with open_stdio([sys.executable, "-c", "print('hello'); input()"]):
             raise AssertionError("it cannot be open")

@@ -46,7 +46,7 @@ async def test_a_pipe_is_read_to_its_end():
 
 
 async def test_an_end_that_is_told():
-    """A reader that waits, and one that does not, find the end that somebody told of."""
+    """A reader that waits, and one that does not, find the end."""
     source, sink = os.pipe()
     reader = reader_of(source)
     async with trio.open_nursery() as nursery:
@@ -181,7 +181,7 @@ async def test_a_peer_that_never_pauses(piece: bytes):
 
 
 async def test_a_reader_that_has_gone():
-    """Writing to a pipe that nobody reads fails, at once and from then on."""
+    """Writing to a pipe without a reader fails, at once and from then on."""
     source, sink = os.pipe()
     os.close(source)
     writer = ThreadWriter(sink, OutputLock())

@@ -89,7 +89,7 @@ async def test_twenty_calls_and_the_end_of_input(noisy: Path) -> None:
 
 
 async def test_empty_input(noisy: Path) -> None:
-    """Without any input the process says that it is ready and exits with 0."""
+    """Without any input the process sends its first frame and exits with 0."""
     async with peer(noisy, stdin=-3) as found:
         assert [frame["event"] for frame in await found.rest()] == ["ready"]
         assert await found.exit_code() == 0
@@ -180,7 +180,7 @@ async def test_a_full_standard_error_blocks_nobody(noisy: Path) -> None:
 
 
 async def test_what_a_late_reader_of_standard_error_gets(noisy: Path) -> None:
-    """A reader that comes back late is told how much it has missed; what was kept is whole and in order."""
+    """A reader that comes back late gets a line with the number of missed bytes; what was kept is whole and in order."""
     async with peer(noisy, listen=False) as found:
         await found.receive()
         await found.call(1, "log", {"lines": 100_000, "size": 100})
@@ -309,7 +309,7 @@ async def test_ping_and_cancel_while_a_thread_blocks(noisy: Path) -> None:
 
 
 async def test_closed_output(noisy: Path, tmp_path: Path) -> None:
-    """When nobody reads the output any more, running tools are cancelled and the process ends quietly."""
+    """When no client reads the output any more, running tools are cancelled and the process ends quietly."""
     marker = tmp_path / "running"
     async with peer(noisy) as found:
         await found.receive()
@@ -440,7 +440,7 @@ async def test_drain(noisy: Path, tmp_path: Path) -> None:
 
 
 async def test_startup_failure(tmp_path: Path) -> None:
-    """An application that cannot be loaded says why on standard error; the output stays empty."""
+    """An application that cannot be loaded gives the reason on standard error; the output stays empty."""
     path = tmp_path / "broken.py"
     path.write_text("print('noise')\nimport nonexistent_module\n")
     async with peer(path) as found:

@@ -61,7 +61,7 @@ async def test_full_by_bytes(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_errors_count_as_outputs_do(kind: str, path: Path) -> None:
-    """What an error says is kept as well, so a store that is full of it refuses new ids."""
+    """The text of an error counts as well, so a store that is full of it refuses new ids."""
     bounds: dict[str, Any] = {"max_bytes": 3000, "clock": lambda: NOW}
     store = MemoryStore(**bounds) if kind == "memory" else SqliteStore(path, **bounds)
     error = AgentError("REFUSED", "no", "conflict", details={"why": "x" * 5000}).info

@@ -47,7 +47,7 @@ async def test_a_usable_file_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_what_will_not_change_by_itself_is_refused(tmp_path: Path) -> None:
-    """A missing directory, a newer version, another program's file and no SQLite file are each said to be that."""
+    """A missing directory, a newer version, another program's file and no SQLite file are each reported as such."""
     for name in ("newer.db", "other.db"):
         await make(tmp_path / name)
     change(tmp_path / "newer.db", "PRAGMA user_version = 1000")

@@ -42,7 +42,7 @@ async def test_it_is_private(path: Path) -> None:
 
 
 async def test_a_file_that_others_can_read_is_made_private(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An existing file with a wider mode is narrowed, and the log says so."""
+    """An existing file with a wider mode is narrowed, which is logged."""
     path.touch(0o644)
     path.chmod(0o644)
     async with opened(path) as store:
@@ -73,7 +73,7 @@ async def test_durability(path: Path, durability: str, level: int) -> None:
 
 
 async def test_a_newer_file_is_refused(path: Path) -> None:
-    """A file of a later version is left alone, and the start says why; so does every call."""
+    """A file of a later version is left alone, and the errors of the start and of every call give the reason."""
     async with opened(path) as store:
         await store.prepare()
     with raw(path) as connection:
@@ -169,7 +169,7 @@ async def test_no_directory(path: Path) -> None:
 
 
 async def test_a_full_disk(path: Path) -> None:
-    """No room: nothing is half done, callers are told, and it works again once there is room."""
+    """No room: nothing is half done, callers get an error, and it works again once there is room."""
     async with opened(path) as store:
         await store.reserve(reservation())
         connection = store._writer._database._connection
@@ -201,7 +201,7 @@ async def test_a_file_locked_by_others(path: Path) -> None:
 
 
 async def test_waiting_for_others(path: Path) -> None:
-    """Somebody who holds the file for a moment delays callers and does not fail them."""
+    """A process that holds the file for a moment delays callers and does not fail them."""
     async with opened(path) as store:
         await store.prepare()
         with raw(path) as other:
@@ -364,14 +364,14 @@ async def test_an_answer_of_an_earlier_version(path: Path, outcome: Outcome) -> 
 async def test_a_store_that_cannot_be_used_does_not_keep_from_starting(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says at the start what every call will say."""
+    """The log has the error of every call at the start."""
     async with opened(path.parent / "missing" / "state.db") as store:
         await store.prepare()
     assert "calls with a request_id will be refused" in caplog.text
 
 
 async def test_use_after_the_end(path: Path) -> None:
-    """A closed store says so."""
+    """A closed store raises its own error."""
     async with opened(path) as store:
         await store.aclose()
         with pytest.raises(sqlite.StoreClosedError):
@@ -379,7 +379,7 @@ async def test_use_after_the_end(path: Path) -> None:
 
 
 def test_every_error_has_its_word() -> None:
-    """SQLite's and the system's errors are told apart by one word, and the text names the file."""
+    """SQLite's and the system's errors are distinguished by one word, and the text names the file."""
     path = Path("state.db")
     words = {
         apsw.BusyError: "locked",

@@ -87,7 +87,7 @@ async def test_survivors_learn_of_a_death(path: Path) -> None:
 
 
 async def test_a_death_is_on_record(path: Path) -> None:
-    """The audit trail has what a killed process was running, once, whoever notices; what was closed in order is not in it."""
+    """The audit trail has what a killed process was running, once, whichever process notices; what was closed in order is not in it."""
     async with opened(path) as store:
         await store.reserve(reservation("closed"))
     async with holder(path, "r1", "r2"):
@@ -139,7 +139,7 @@ async def test_two_stores_of_one_process(path: Path) -> None:
 
 
 async def test_two_names_of_one_file(path: Path, tmp_path: Path) -> None:
-    """Who comes by a symbolic link meets those who came by the file's own name: what they have running, runs."""
+    """Stores opened by a symbolic link and by the file's own name see each other's running entries."""
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
     link.symlink_to(path)

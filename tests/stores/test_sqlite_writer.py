@@ -34,7 +34,7 @@ async def ask(scope: trio.CancelScope, function: Callable[..., Any], *args: Any)
 
 
 async def test_callers_share_a_transaction(path: Path) -> None:
-    """Whoever comes while a transaction is written is in the next one, all of them together."""
+    """A caller that arrives while a transaction is written is in the next one, all of them together."""
     async with opened(path) as store:
         await store.prepare()
         before = store.transactions
@@ -51,7 +51,7 @@ async def test_callers_share_a_transaction(path: Path) -> None:
 
 
 async def test_one_transaction_takes_so_many(path: Path) -> None:
-    """A transaction has a limit; nobody is forgotten."""
+    """A transaction has a limit; no caller is forgotten."""
     async with opened(path, limits=SqliteLimits(max_jobs=10)) as store:
         await store.prepare()
         before = store.transactions
@@ -119,7 +119,7 @@ async def test_taking_back_spares_what_was_there(path: Path) -> None:
 @pytest.mark.parametrize("before", ["begin", "commit"])
 @pytest.mark.parametrize("ending", ["complete", "release", "interrupt"])
 async def test_endings_are_recorded_without_their_caller(path: Path, ending: str, before: str) -> None:
-    """An ending is true whether or not somebody waits for it to be written."""
+    """An ending is true whether or not a caller waits for it to be written."""
     async with opened(path) as store:
         await store.reserve(reservation())
         operations: dict[str, tuple[Callable[..., Any], tuple[object, ...], str]] = {
@@ -138,7 +138,7 @@ async def test_endings_are_recorded_without_their_caller(path: Path, ending: str
 
 
 async def test_an_ending_that_failed_is_recorded_later(path: Path) -> None:
-    """The caller is told; when the file can be written again, the ending comes before everything else."""
+    """The caller gets an error; when the file can be written again, the ending comes before everything else."""
     async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         await store.reserve(reservation())
         with raw(path) as other:
@@ -165,7 +165,7 @@ async def test_closing_runs_deferred_jobs(path: Path) -> None:
 
 
 async def test_closing_gives_up(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be written at the end is reported, and is in doubt for whoever comes next."""
+    """What cannot be written at the end is reported, and is in doubt for the next process."""
     async with opened(path, limits=SqliteLimits(patience_secs=0.05)) as store:
         await store.reserve(reservation())
         with raw(path) as other:
@@ -221,7 +221,7 @@ async def _refused(store: SqliteStore, entry: Any) -> None:
 
 
 async def test_newcomers_are_not_refused_for_others_patience(path: Path) -> None:
-    """When a wait for the file fails, those who came during it wait on, as long as anybody may."""
+    """When a wait for the file fails, callers that came during it wait on, up to their own limit."""
     async with opened(path, limits=SqliteLimits(patience_secs=0.3)) as store:
         await store.prepare()
         outcomes: list[str] = []
@@ -265,7 +265,7 @@ async def test_closing_waits_for_what_is_under_way(path: Path) -> None:
 
 
 async def test_closing_goes_on_if_cancelled(path: Path) -> None:
-    """The file is closed in any case; who waits for it may leave."""
+    """The file is closed in any case; a caller that waits for it may leave."""
     async with opened(path) as store:
         await store.reserve(reservation())
         with trio.CancelScope() as scope:

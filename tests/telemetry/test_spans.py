@@ -179,7 +179,7 @@ async def test_a_model_call_has_its_own_id() -> None:
 
 
 async def test_a_model_call_that_nobody_can_read_has_a_span() -> None:
-    """It is refused like any other, and its span says as what."""
+    """It is refused like any other, and its span has the code."""
     recorder = Recorder()
     async with opened(recorder, search) as engine:
         function = {"name": "search", "arguments": '{"query": '}
@@ -367,7 +367,7 @@ async def test_what_is_not_sampled_is_not_filled_in() -> None:
 
 
 async def test_a_span_without_a_record_is_marked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When an execution ends without a record, its span says by which exception, without its words."""
+    """When an execution ends without a record, its span names the exception, without its message."""
     recorder = Recorder()
 
     class Lost(BaseException):

@@ -111,7 +111,7 @@ async def test_the_function_stays_callable() -> None:
     """A decorated function is called directly as ever, with what the engine would have injected."""
     assert first_rows(AgentContext(), 1, Database()) == ("a",)
     assert await search("mouse", 1) == ["mouse 0"]
-    with pytest.raises(TypeError, match=r"the engine fills this parameter in"):
+    with pytest.raises(TypeError, match=r"the engine passes this argument"):
         first_rows(AgentContext(), 1)
     assert repr(INJECTED) == "INJECTED"
 

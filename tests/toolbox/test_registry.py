@@ -284,7 +284,7 @@ async def code(engine: carmy_engine.abc.Executor, name: str) -> str:
 
 
 async def test_left_out_is_not_permitted_and_unknown_is_not_found() -> None:
-    """An application with a subset tells apart what the subset leaves out and what nobody has; so does an engine's view."""
+    """An application with a subset distinguishes what the subset leaves out and unknown tools; so does an engine's view."""
     async with App("shop").add(warehouse().subset("inventory.lookup", "inventory.reserve")).open() as engine:
         assert await code(engine, "billing.refund") == "TOOL_NOT_PERMITTED"
         assert await code(engine, "inventory.restock") == "TOOL_NOT_FOUND"

@@ -52,7 +52,7 @@ async def test_every_outcome_in_words(name: str, arguments: dict[str, Any], said
     ],
 )
 async def test_every_failure_has_its_code(name: str, arguments: dict[str, Any], code: str) -> None:
-    """Each way to fail is told apart by its code."""
+    """Each way to fail is distinguished by its code."""
     async with support() as agent:
         with pytest.raises(AgentError) as caught:
             (await agent.execute(ExecutionRequest(tool=name, arguments=arguments))).unwrap()
@@ -74,7 +74,7 @@ async def test_the_tools_own_exception_is_there_in_process() -> None:
 
 
 async def test_a_tool_that_gives_in_to_a_cancel_by_id_is_cancelled() -> None:
-    """Cancelled by somebody else, a call ends with an error that says so; the tool's clean-up has run."""
+    """Cancelled from outside, a call ends with an error that reports it; the tool's clean-up has run."""
     began = trio.Event()
     cleaned: list[bool] = []
 

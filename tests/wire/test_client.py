@@ -156,7 +156,7 @@ async def connect_by_hand(nursery: trio.Nursery) -> tuple[MemoryChannel, list[Cl
 
 
 async def test_lost_connection() -> None:
-    """Who waits for an answer learns that the call may have run, and keeps the request_id; later calls are not sent."""
+    """A caller that waits for an answer gets an error that states that the call may have run, with the request_id; later calls are not sent."""
     async with trio.open_nursery() as nursery:
         ours, clients, close = await connect_by_hand(nursery)
         request = ExecutionRequest(tool="a", request_id="r1")
@@ -186,7 +186,7 @@ async def test_lost_connection() -> None:
 
 
 async def test_never_sent() -> None:
-    """A call that was still queued when the connection was lost has certainly not run, and the error says so."""
+    """A call that was still queued when the connection was lost has certainly not run, as the error states."""
     async with trio.open_nursery() as nursery:
         ours, clients, close = await connect_by_hand(nursery)
 
@@ -205,7 +205,7 @@ async def test_never_sent() -> None:
 
 
 async def test_cancelled_before_it_was_sent() -> None:
-    """A call that is left while it is queued is taken back: the server never hears of it."""
+    """A call that is left while it is queued is taken back: the server never receives it."""
     async with trio.open_nursery() as nursery:
         ours, clients, close = await connect_by_hand(nursery)
         scope = trio.CancelScope()
@@ -231,7 +231,7 @@ async def test_cancelled_before_it_was_sent() -> None:
 
 
 async def test_server_that_never_answers(autojump_clock: trio.testing.MockClock) -> None:
-    """Leaving a call tells the server, and waits no longer than its bound when nothing comes."""
+    """Leaving a call sends a cancel to the server, and waits no longer than its bound when nothing comes."""
     async with trio.open_nursery() as nursery:
         ours, clients, _ = await connect_by_hand(nursery)
         frames: list[dict[str, object]] = []
@@ -267,7 +267,7 @@ async def test_not_our_protocol(message: bytes) -> None:
 
 
 async def test_not_ready_in_time(autojump_clock: trio.testing.MockClock) -> None:
-    """A server that says nothing is given up after the limit."""
+    """A server that sends nothing is given up after the limit."""
     _, theirs = channel_pair()
     with pytest.raises(ClosedError, match="was not ready within 7 s"):
         async with open_client(theirs, ready_seconds=7):
@@ -275,7 +275,7 @@ async def test_not_ready_in_time(autojump_clock: trio.testing.MockClock) -> None
 
 
 async def test_nonsense_from_the_server() -> None:
-    """A server that breaks the protocol later on is lost, and the error says what it sent."""
+    """A server that breaks the protocol later on is lost, and the error states what it sent."""
     async with trio.open_nursery() as nursery:
         ours, clients, close = await connect_by_hand(nursery)
 
@@ -307,7 +307,7 @@ async def test_refused_call() -> None:
 
 
 async def test_after_its_block() -> None:
-    """A client that is used after its block says so."""
+    """A client that is used after its block raises its own error."""
     async with connected() as (client, _):
         pass
     with pytest.raises(ClosedError, match="was closed"):

@@ -111,7 +111,7 @@ def refusal(message: bytes) -> dict[str, Any]:
     ],
 )
 def test_refusals(message: bytes, id_: object, reason: str) -> None:
-    """Whatever is not a request is refused with a reason, and with the id where one can be told."""
+    """Whatever is not a request is refused with a reason, and with the id where there is one."""
     answer = refusal(message)
     assert answer["id"] == id_
     assert answer["error"]["code"] == "INVALID_REQUEST"

@@ -42,7 +42,7 @@ def pair(max_calls: int = 1000) -> tuple[ServerProtocol, ClientProtocol]:
 
 
 def test_ready() -> None:
-    """The first frame says who serves what, and what the server puts up with."""
+    """The first frame names the server, its catalog and its limits."""
     frame = json.loads(ServerProtocol(7).send_ready("shop", CATALOG))
     assert frame == {
         "event": "ready",
@@ -169,7 +169,7 @@ def test_client_misuse() -> None:
 
 
 def test_refusal() -> None:
-    """A refused request ends with the error; one whose id could not be read is told apart."""
+    """A refused request ends with the error; one whose id could not be read has no id."""
     server, client = pair()
     server.receive_message(client.send(Call(id=1, tool="a")))
     refusal = client.receive_message(server.send_error(1, AgentError.standard("FORBIDDEN", "no").info))
@@ -196,7 +196,7 @@ def test_refusal() -> None:
     ],
 )
 def test_bad_server(message: bytes) -> None:
-    """What a server may not send now is its fault, and says so."""
+    """What a server may not send now is its own fault: the error is a `LocalProtocolError`."""
     _, client = pair()
     client.send(Call(id=1, tool="a"))
     with pytest.raises(RemoteProtocolError):

@@ -19,7 +19,7 @@ NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 
 @pytest.mark.parametrize("waits", [0, 1, 3])
 async def test_a_context_of_its_own(waits: int) -> None:
-    """What a call sets, it sees until its end, and nobody sees it afterwards."""
+    """What a call sets, it sees until its end, and no caller sees it afterwards."""
     seen: list[str] = []
     told: list[int] = []
 

@@ -103,7 +103,7 @@ async def test_batches_are_bounded() -> None:
 
 
 async def test_room() -> None:
-    """Who finds no room waits, and is served in the order of asking, also behind a large message."""
+    """A caller that finds no room waits, and is served in the order of asking, also behind a large message."""
     out = SendQueue(limit=10)
     order: list[str] = []
 
@@ -138,7 +138,7 @@ async def test_discard() -> None:
 
 @pytest.mark.parametrize("end", ["close", "clear"])
 async def test_end(end: str) -> None:
-    """Closing wakes everybody who waits for room; what was queued is still written, unless it was cleared."""
+    """Closing wakes every waiter for room; what was queued is still written, unless it was cleared."""
     out = SendQueue(limit=1)
     out.put(b"a")
 
@@ -158,7 +158,7 @@ async def test_end(end: str) -> None:
 
 
 async def test_cancelled_while_waiting_for_room() -> None:
-    """Who is cancelled while it waits leaves its place to the next."""
+    """A caller that is cancelled while it waits leaves its place to the next."""
     out = SendQueue(limit=1)
     out.put(b"a")
     with trio.move_on_after(0):

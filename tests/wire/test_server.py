@@ -158,7 +158,7 @@ async def found_idle(found: Served) -> bool:
 
 
 async def test_cancel_by_execution_id() -> None:
-    """An execution can be cancelled by its id, which a stream tells first."""
+    """An execution can be cancelled by its id, which is in the first event of a stream."""
     async with served() as found:
         await found.ready()
         await found.call("a", "read", {"then": "wait", "gate": "g"}, stream=True)
@@ -193,7 +193,7 @@ async def test_cancel_right_behind_the_call(stream: bool) -> None:
 
 
 async def test_who_sees_the_answer_decides_what_is_kept() -> None:
-    """A write that was cancelled is recorded; one whose caller said that it is gone counts as interrupted."""
+    """A write that was cancelled is recorded; one whose caller has gone counts as interrupted."""
     async with served() as found:
         await found.ready()
         for gone, code, state in ((False, "CANCELLED", None), (True, "EXECUTION_UNCERTAIN", "interrupted")):

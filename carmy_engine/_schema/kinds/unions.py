@@ -43,7 +43,7 @@ class Union(Kind):
         if len(fields) != 1 or None in fields:
             names = ", ".join(struct.__qualname__ for struct in structs)
             raise UnusableType(
-                f"the Structs {names} cannot be told apart", "Give each a tag: 'class A(Struct, tag=True)'."
+                f"the Structs {names} cannot be distinguished", "Give each a tag: 'class A(Struct, tag=True)'."
             )
         tags = {
             struct.__struct_config__.tag: walk.visit(choice)

@@ -105,7 +105,7 @@ def check_version(connection: Connection, path: Path) -> int:
         raise CorruptFileError(f"{path} is an SQLite file of another program; give the store a file of its own")
     if version > len(MIGRATIONS):
         raise NewerFileError(
-            f"{path} was written by a newer version of carmy-engine (its version is {version}, this one knows"
+            f"{path} was written by a newer version of carmy-engine (its version is {version}, this one reads up to"
             f" {len(MIGRATIONS)}); use that version, or another file"
         )
     return int(version)

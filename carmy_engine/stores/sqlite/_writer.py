@@ -297,7 +297,7 @@ class Writer:
         try:
             self._database.close()
         except StoreError as error:
-            log.warning("%s; what this process has left running is settled by whoever opens it next", error)
+            log.warning("%s; what this process has left running is settled when it is opened next", error)
 
     def _closing_done(self) -> None:
         self._busy = False

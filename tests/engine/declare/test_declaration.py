@@ -136,7 +136,7 @@ def test_wrong_attributes_are_refused(attributes: dict[str, Any], words: str) ->
 
 
 def test_a_bare_decorator_is_refused() -> None:
-    """``@tool`` without parentheses says that an effect is needed."""
+    """``@tool`` without parentheses states that an effect is needed."""
 
     def f() -> None: ...
 
@@ -204,7 +204,7 @@ async def async_generator() -> AsyncIterator[int]:
     [
         (no_return, "no return annotation"),
         (no_annotation, "parameter 'a' has no annotation. Annotate it, such as 'a: str'"),
-        (method, "it is a method: nobody could pass 'self'. Write a function"),
+        (method, "it is a method: no call could pass 'self'. Write a function"),
         (star, "Take a list: 'values: list[str]'"),
         (keywords, "'**values'"),
         (positional, "'a' is positional-only"),
@@ -224,7 +224,7 @@ async def async_generator() -> AsyncIterator[int]:
     ],
 )
 def test_functions_that_cannot_be_tools(function: Callable[..., Any], words: str) -> None:
-    """A signature that cannot work is refused at decoration and says what to write instead."""
+    """A signature that cannot work is refused at decoration, with what to write instead."""
     with pytest.raises(DeclarationError) as caught:
         tool(effect="none", register=False)(function)
     assert words in str(caught.value)

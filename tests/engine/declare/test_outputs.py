@@ -342,7 +342,7 @@ def test_a_refusal_says_nothing_of_how_it_was_found() -> None:
 
 
 def test_no_filter_lets_a_wrong_output_pass(give: Giver) -> None:
-    """What a host does with Python's warnings changes nothing: a wrong output is refused, and nobody is warned of it."""
+    """What a host does with Python's warnings changes nothing: a wrong output is refused, and Python issues no warning."""
     for action in ("ignore", "always", "error"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)  # type: ignore[arg-type]
@@ -407,7 +407,7 @@ def test_a_python_that_lets_warnings_pass(give: Giver, monkeypatch: pytest.Monke
 
 
 def test_a_warning_of_the_author_stays_a_warning(give: Giver) -> None:
-    """A computed field that warns whoever reads it is written all the same."""
+    """A computed field that issues a warning is written all the same."""
 
     class Old(BaseModel):
         @computed_field
@@ -439,7 +439,7 @@ def test_types_without_a_schema(giving: Taking, annotation: Any) -> None:
 
 
 def test_the_size_limit() -> None:
-    """Exactly the limit passes; one byte more is OUTPUT_TOO_LARGE, says both sizes and that the tool ran."""
+    """Exactly the limit passes; one byte more is OUTPUT_TOO_LARGE, states both sizes and that the tool ran."""
     compiled = giving_tool(str, max_output_bytes=10)
     assert compiled.render("x" * 8) == b'"xxxxxxxx"'
     with pytest.raises(AgentError) as caught:

@@ -82,7 +82,7 @@ def test_paths_into_the_input(take: Taker) -> None:
 
 
 def test_names_of_a_dict(take: Taker) -> None:
-    """A wrong name in a dict is told apart from a wrong value; odd names are quoted."""
+    """A wrong name in a dict is distinguished from a wrong value; odd names are quoted."""
     assert take.refused(dict[int, str], '{"q":"a"}') == "the name 'q' in argument 'x' must be an integer"
     assert take.refused(dict[str, int], '{"a b":"a"}') == "argument 'x['a b']' must be an integer"
 

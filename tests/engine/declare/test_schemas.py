@@ -245,7 +245,7 @@ def accepts(compiled: CompiledTool, text: str) -> bool:
     ],
 )
 def test_schema_and_validator_agree(taking: Taking, annotation: Any, taken: list[str], refused: list[str]) -> None:
-    """What the schema says is what the validator does."""
+    """What the schema states is what the validator does."""
     compiled = taking(Annotated[annotation, Arg()])
     for text in taken:
         assert accepts(compiled, f'{{"x":{text}}}'), text

@@ -134,7 +134,7 @@ class IntBox(Box[int]):
     ("annotation", "words"),
     [
         (Array, "Struct Array is array_like"),
-        (Plain | Positive, "the Structs Plain, Positive cannot be told apart. Give each a tag"),
+        (Plain | Positive, "the Structs Plain, Positive cannot be distinguished. Give each a tag"),
         (Box[int], "Struct Box is generic. Give its types in a class: 'class IntBox(Box[int])'"),
     ],
 )

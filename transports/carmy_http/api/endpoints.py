@@ -211,7 +211,7 @@ async def _answer_without_route(request: Request, _engine: BoundEngine) -> Respo
     raise AgentError.standard(
         "ROUTE_NOT_FOUND",
         "there is nothing at this address",
-        suggested_action=f"GET {discovery.DISCOVERY_PATH} says where everything is.",
+        suggested_action=f"GET {discovery.DISCOVERY_PATH} lists the addresses.",
     )
 
 

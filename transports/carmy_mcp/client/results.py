@@ -59,7 +59,7 @@ def answered(
     """
     if isinstance(answer, types.InputRequiredResult):
         asked = sorted({str(request.method) for request in (answer.input_requests or {}).values()})
-        words = "the server asks for something in the middle of the call, which nobody answers here"
+        words = "the server asks for something in the middle of the call, which this client does not support"
         asking = _with(_tool_error(words), {"asked": asked})
         return Answered(ExecutionResult(execution_id=execution_id, error=asking, duration_ms=duration_ms), ran=True)
     meta: Mapping[str, Any] = answer.meta or {}

@@ -252,7 +252,7 @@ class _Reply:
         except BaseException as error:
             # The request's own task handles a client that has gone; here the exception would end all others.
             raise_own(error)
-            log.debug("a client cannot be told that its call goes on", exc_info=True)
+            log.debug("a heartbeat could not be sent", exc_info=True)
 
     async def send(self, status: int, document: bytes) -> None:
         """Send the answer, in whatever form it has to have by now."""

@@ -204,7 +204,7 @@ class Tasks:
             if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found", data=context.method)
             if not self.are_known_to(context):
-                message = "the client has not declared that it knows tasks"
+                message = "the client has not declared support of tasks"
                 raise MCPError(code=types.MISSING_REQUIRED_CLIENT_CAPABILITY, message=message, data=_NEEDED)
             self._forget()
             task = self._running.get(params.task_id) or self._kept.get(params.task_id)
