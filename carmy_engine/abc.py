@@ -14,6 +14,7 @@ from ._model.protocols import (
     IdempotencyStore,
     Identity,
     ListableStore,
+    Middleware,
     Outcome,
     Policy,
     PreparableStore,
@@ -25,6 +26,7 @@ from ._model.protocols import (
     StoreError,
     StoreFull,
     Tool,
+    ToolCall,
 )
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "IdempotencyStore",
     "Identity",
     "ListableStore",
+    "Middleware",
     "Outcome",
     "Policy",
     "PreparableStore",
@@ -49,4 +52,5 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "Tool",
+    "ToolCall",
 ]

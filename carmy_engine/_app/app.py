@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import msgspec
@@ -26,14 +26,17 @@ from .._tools.declaration import (
     declare,
     problems_of,
 )
+from .._tools.provided import provision_of
 from .._tools.registry import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
 from ..stores.memory import MemoryStore
+from .app_state import AppState
 from .plugins import find_store
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer  # of the extra `otel`, which only `App.spans` needs
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=protocols.Middleware)
 ReadyCheck = Callable[[], Awaitable[object] | object]
 
 
@@ -80,7 +83,8 @@ class App:
         self._withheld: frozenset[str] = frozenset()
         self._mounts: list[Mount] = []
         self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
-        self._state: dict[Any, object] = {}
+        self._state = AppState()
+        self._middleware: list[protocols.Middleware] = []
         self._policies: list[protocols.Policy] = []
         self._sinks: list[protocols.Sink] = []
         self._make_pipeline: Callable[..., Pipeline] = Pipeline
@@ -163,17 +167,113 @@ class App:
         Raises:
             DeclarationError: There is state of this type already, or the object is not of it, or it makes or opens one.
         """
-        if as_type is None:
-            host_objects.check_state(value, self._owner)
-        key = type(value) if as_type is None else as_type
-        if key in self._state:
-            raise DeclarationError(
-                f"application {self.name!r} has state of type {_type_name(key)} already; wrap one of the two in a type of its own"
-            )
-        if not _may_be(value, key):
-            raise DeclarationError(f"{type(value).__name__} object is not a {_type_name(key)}, the type in as_type")
-        self._state[key] = value
+        self._state.add(value, as_type, self._owner)
         return self
+
+    def provide(self, factory: Any, as_type: Any = None, *, scope: str = "app", enter: bool = True) -> Self:
+        """Give tools a value for their ``State[T]`` parameters that is made when it is needed, and cleaned up afterwards.
+
+        ::
+
+            @asynccontextmanager
+            async def pool(settings: State[DatabaseSettings]) -> AsyncIterator[Pool]:
+                async with open_pool(settings.url) as pool:
+                    yield pool
+
+            def session(pool: State[Pool]) -> Iterator[Session]:
+                with pool.session() as session, session.begin():
+                    yield session
+
+            app.provide(pool).provide(session, scope="execution")
+
+        With ``scope="app"`` the value is made before transports listen, in order of need, and left in reverse order after the drain;
+        `Settings.startup_timeout_secs` and `Settings.shutdown_timeout_secs` limit each. A failure at start is ``STATE_FAILED``,
+        and what had been entered is left. A failure at the end is logged.
+
+        With ``scope="execution"`` it is made for each execution of a tool that needs it, inside the deadline, and left with the
+        outcome: a context manager sees the exception of a call that failed, was cancelled or timed out, or whose output is not valid.
+        It cannot turn a failure into a success. After a cancel, it has the grace of the call for its end.
+
+        Plain factories, and both ends of plain context managers, run in worker threads. For a plain tool they share the tool's
+        thread; a thread that is abandoned at the deadline leaves its state by itself when it ends.
+
+        Args:
+            factory: A function or a generator function, plain or async; a class; or, for ``scope="app"``, a context manager. Its
+                parameters are ``State[T]`` of others, or have defaults; with ``scope="execution"`` one can be `AgentContext`.
+            as_type: The exact ``T`` the value is found under. Default: what the factory is annotated to return.
+            scope: ``app`` or ``execution``.
+            enter: Enter the value if it is a context manager; False to give it as it is.
+
+        Raises:
+            DeclarationError: It is no factory, or it names no type, or there is state of this type already.
+        """
+        provision = provision_of(factory, as_type, scope, self._owner, enters=enter, depth=1)
+        self._state.provide(provision, self._owner)
+        return self
+
+    @contextlib.contextmanager
+    def override(self, as_type: Any, value: object) -> Iterator[Self]:
+        """Use another value for a ``State[T]`` in engines that are opened inside the block. For tests.
+
+        A provided value is not made then.
+
+        Args:
+            as_type: The ``T``.
+            value: The value in its place.
+
+        Raises:
+            DeclarationError: The application has no state of this type.
+        """
+        with self._state.override(as_type, value, self._owner):
+            yield self
+
+    def on_start(self, function: F) -> F:
+        """Call a function, plain or async, when all state is there, before transports listen. In order of adding.
+
+        A failure is ``STATE_FAILED``. `Settings.startup_timeout_secs` limits it.
+
+        Args:
+            function: Its parameters are ``State[T]``, or have defaults. A plain one runs in a worker thread.
+
+        Raises:
+            DeclarationError: It cannot be called so.
+        """
+        self._state.add_hook(function, self._owner, starts=True)
+        return function
+
+    def on_stop(self, function: F) -> F:
+        """Call a function, plain or async, after the drain, before state is left. In reverse order of adding.
+
+        It is called only if all functions of the start succeeded. A failure is logged. `Settings.shutdown_timeout_secs` limits it.
+
+        Args:
+            function: As for `on_start`.
+
+        Raises:
+            DeclarationError: It cannot be called so.
+        """
+        self._state.add_hook(function, self._owner, starts=False)
+        return function
+
+    def middleware(self, function: M) -> M:
+        """Run a function around every call of a tool; outermost is the one that was added first.
+
+        ::
+
+            @app.middleware
+            async def measured(call: ToolCall, proceed: Callable[[], Awaitable[Any]]) -> Any:
+                with timer(call.spec.name):
+                    return await proceed()
+
+        It runs inside the deadline, after the reservation of the ``request_id``, and not for replays. See
+        `carmy_engine.abc.Middleware`.
+
+        Raises:
+            DeclarationError: It is no async function of a call and the function that proceeds.
+        """
+        host_objects.check_middleware(function, self._owner)
+        self._middleware.append(function)
+        return function
 
     def policy(self, policy: protocols.Policy) -> Self:
         """Add a policy. They are asked in the order of adding, before the one for confirmations.
@@ -298,6 +398,9 @@ class App:
                     raise only
                 case found:
                     raise StartupError(found)
+            state = await stack.enter_async_context(self._state.open(settings))
+            if self._state.is_provided:
+                tools, _ = self._compile(state, settings.limits.max_output_bytes)
             async with open_engine(
                 tools=[*tools, *(tool for _, tool in mounted)],
                 settings=settings,
@@ -308,6 +411,7 @@ class App:
                 ready_checks=self._ready_checks,
                 withheld=self._withheld,
                 make_pipeline=self._make_pipeline,
+                middleware=self._middleware,
             ) as engine:
                 yield engine
 
@@ -340,8 +444,8 @@ class App:
         self, settings: Settings
     ) -> tuple[list[CompiledTool], Callable[[], protocols.IdempotencyStore], list[AgentError | ConfigurationError]]:
         """The tools, the factory of the store, and all problems."""
-        tools, found = self._compile(settings.limits.max_output_bytes)
-        problems: list[AgentError | ConfigurationError] = [*found]
+        tools, found = self._compile(self._state.by_type, settings.limits.max_output_bytes)
+        problems: list[AgentError | ConfigurationError] = [*found, *self._state.problems()]
         given = self._store
         if given is not None:
             return tools, lambda: given, [*problems, *self.deployment.without_effect(given, self.name)]
@@ -350,17 +454,19 @@ class App:
         except ConfigurationError as problem:
             return tools, MemoryStore, [*problems, problem]  # never called
 
-    def _compile(self, max_output_bytes: int | None) -> tuple[list[CompiledTool], list[AgentError]]:
+    def _compile(
+        self, state: Mapping[Any, object], max_output_bytes: int | None
+    ) -> tuple[list[CompiledTool], list[AgentError]]:
         """The tools that compile, and the problems of the others."""
         compiled: list[CompiledTool] = []
         problems: list[AgentError] = []
         places: dict[str, list[str]] = {}
         for tool in self._all_tools():
             try:
-                ready = compile_tool(tool, self._state, max_output_bytes)
+                ready = compile_tool(tool, state, max_output_bytes)
             except AgentError as problem:
                 # Never fewer than the one that was raised: a tool without a problem would be missing without a reason.
-                problems += problems_of(tool, self._state) or [problem]
+                problems += problems_of(tool, state) or [problem]
             else:
                 compiled.append(ready)
             places.setdefault(name_of(tool), []).append(place_of(tool))
@@ -374,14 +480,3 @@ class App:
         yield from self._tools
         added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}
         yield from (tool for tool in self._registered() if tool.function not in added)
-
-
-def _may_be(value: object, key: Any) -> bool:
-    try:
-        return isinstance(value, key)
-    except TypeError:  # not everything that can be annotated can be checked: list[int], most protocols
-        return True
-
-
-def _type_name(type_: Any) -> str:
-    return getattr(type_, "__qualname__", None) or repr(type_)

@@ -254,6 +254,8 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         reuse_port: Share the port with other processes that say so too, by ``SO_REUSEPORT``.
         timeout_secs: The default deadline of an execution.
         drain_timeout_secs: How long running executions may go on once shutdown has begun.
+        startup_timeout_secs: How long each provided state, and each function of the start, may take.
+        shutdown_timeout_secs: How long each may take at the end.
         max_executions: Executions at one time; more are refused as ``OVERLOADED``.
         allow_anonymous: Serve on an address that is not loopback without an authenticator.
         expose_errors: Development only: send callers the type and message of a tool's unexpected exceptions.
@@ -275,6 +277,8 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reuse_port: Flag = False
     timeout_secs: Seconds = 30.0
     drain_timeout_secs: SecondsOrNone = 10.0
+    startup_timeout_secs: Seconds = 30.0
+    shutdown_timeout_secs: Seconds = 10.0
     max_executions: Count = 1000
     allow_anonymous: Flag = False
     expose_errors: Flag = False

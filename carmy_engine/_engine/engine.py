@@ -16,6 +16,7 @@ from .._execution.execution import Caller
 from .._execution.grace import GRACE_SECONDS, grace
 from .._execution.inflight import ExecutionSummary, Inflight
 from .._execution.invoke import Invoker
+from .._execution.layers import with_layers
 from .._execution.listing import LIST_PERMISSION, ListedExecution, listing
 from .._execution.refusals import Refusals
 from .._execution.sinks import MemorySink, Sinks
@@ -33,7 +34,16 @@ from .._model.errors import AgentError, ClosedError, DeclarationError
 from .._model.events import ExecutionEvent
 from .._model.execution_result import ExecutionResult
 from .._model.host_objects import check_confirm, check_context
-from .._model.protocols import Authenticator, Confirm, IdempotencyStore, Policy, PreparableStore, RecordingStore, Sink
+from .._model.protocols import (
+    Authenticator,
+    Confirm,
+    IdempotencyStore,
+    Middleware,
+    Policy,
+    PreparableStore,
+    RecordingStore,
+    Sink,
+)
 from .._model.request import ExecutionRequest
 from .._model.run import RunContext
 from .._model.spec import Catalog
@@ -320,6 +330,7 @@ async def open_engine(
     ready_checks: Mapping[str, ReadyCheck] | None = None,
     withheld: Iterable[str] = (),
     make_pipeline: Callable[..., Pipeline] = Pipeline,
+    middleware: Sequence[Middleware] = (),
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
@@ -335,19 +346,22 @@ async def open_engine(
         ready_checks: For transports.
         withheld: Names that get ``TOOL_NOT_PERMITTED`` instead of ``TOOL_NOT_FOUND``, unless there is such a tool.
         make_pipeline: Creates the pipeline; a subclass can wrap every execution, for example in a span.
+        middleware: Functions around every call of a tool, outermost first.
 
     Raises:
         StartupError: Two tools have the same name.
     """
     settings = settings or Settings()
-    registry = Registry(tools, settings.timeout_secs, policies, withheld)
-    store = memory.from_settings(settings.store) if store is None else store
     limits = settings.limits
+    threads = Threads(limits.max_threads)
+    long_checks = LongChecks()
+    invoker = Invoker(threads, long_checks.check_output, expose_errors=settings.expose_errors)
+    layered = with_layers(tools, middleware, invoker, threads, long_checks.check_output)
+    registry = Registry(layered, settings.timeout_secs, policies, withheld)
+    store = memory.from_settings(settings.store) if store is None else store
     audit = MemorySink(limits.max_audit_records)
     inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
     install_nursery_guards()
-    threads = Threads(limits.max_threads)
-    long_checks = LongChecks()
     kept = store.sink if isinstance(store, RecordingStore) else None
     all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))
     try:
@@ -359,7 +373,7 @@ async def open_engine(
                     registry=registry,
                     inflight=inflight,
                     reservations=Reservations(store, all_sinks, Joins(inflight.runs), long_checks.check_output),
-                    invoker=Invoker(threads, long_checks.check_output, expose_errors=settings.expose_errors),
+                    invoker=invoker,
                     finisher=Finisher(all_sinks, inflight),
                     long_checks=long_checks,
                     background=background,

@@ -61,11 +61,9 @@ class Invoker:
         try:
             if tool.context_parameter is not None:
                 arguments[tool.context_parameter] = execution.context()
-            if tool.relayed:
+            if tool.runs is not None:
                 assert execution.scope is not None
-                # The remote executor reports when the tool starts.
-                relay: Coroutine[Any, Any, Ending] = tool.function(execution=execution, **arguments)
-                return await run_with_grace(relay, execution.scope, execution.notice_cancel)
+                return await run_with_grace(tool.runs(execution, arguments), execution.scope, execution.notice_cancel)
             if tool.is_async:
                 assert execution.scope is not None
                 execution.mark_started()
@@ -81,7 +79,7 @@ class Invoker:
         except TakesLong as taken:
             long = taken.with_traceback(None)  # its frames, this one among them, would keep the output
         except BaseException as error:  # noqa: BLE001 - the boundary round serialisers and properties
-            return self._unfit(tool, execution, error)
+            return self.unfit(tool, execution, error)
         else:
             return _returned(value, data, execution)
         return await self._checked(tool, value, long, execution)  # outside the handler: errors have no context
@@ -114,7 +112,7 @@ class Invoker:
             if is_cancel(error) and is_task_cancelled():
                 execution.notice_cancel()
                 raise
-            return self._unfit(tool, execution, error)
+            return self.unfit(tool, execution, error)
         return None
 
     def _failed(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending | None:
@@ -140,7 +138,7 @@ class Invoker:
         told, origin = as_agent_error(error, f"the tool {tool.spec.name}", expose=self.expose)
         return Ending(error=told, exception=origin, crashed=True)
 
-    def _unfit(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending:
+    def unfit(self, tool: CompiledTool, execution: Execution, error: BaseException) -> Ending:
         """Ending of a tool whose output cannot be written.
 
         Raises:

@@ -94,17 +94,18 @@ class Threads:
         limit: The number of threads.
 
     Attributes:
+        limiter: Of all threads.
         stuck: Number of abandoned threads that still run.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limiter = trio.CapacityLimiter(limit)
+        self.limiter = trio.CapacityLimiter(limit)
         self.stuck = 0
 
     @property
     def busy(self) -> bool:
         """True if all threads are in use."""
-        return self._limiter.available_tokens == 0
+        return self.limiter.available_tokens == 0
 
     def prepare(self, function: Callable[[], Any], on_start: Callable[[], None]) -> ThreadRun:
         """Create a run for `run`; `on_start` is called in the thread when the function begins.
@@ -112,7 +113,7 @@ class Threads:
         Raises:
             AgentError: ``OVERLOADED``, when every thread is stuck: a wait would have no known end.
         """
-        if self.stuck >= self._limiter.total_tokens:
+        if self.stuck >= self.limiter.total_tokens:
             raise AgentError.standard(
                 "OVERLOADED",
                 f"all {self.stuck} worker threads are held by calls that outlived their deadline",
@@ -129,7 +130,7 @@ class Threads:
         """
         try:
             # Trio drops the result of a function that ends during the cancel, so the run stores it.
-            await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._limiter)
+            await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self.limiter)
         except trio.Cancelled:
             if not run.finished:
                 run.give_up()

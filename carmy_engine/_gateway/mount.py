@@ -96,12 +96,12 @@ class Mount:
         spec = ToolSpec(**properties, max_waiting=self.max_waiting)
         return CompiledTool(
             spec=spec,
-            function=RemoteTool(executor, found.name, spec),
+            function=_unread,
             is_async=True,
             context_parameter=None,
             parse=_unread,
             render=bytes,
-            relayed=True,
+            runs=RemoteTool(executor, found.name, spec),
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import trio
@@ -33,7 +35,7 @@ _CAUSE_OF_CODE = {"TIMEOUT": Cause.DEADLINE, "CANCELLED": Cause.CALLER, "SHUTTIN
 
 
 class RemoteTool:
-    """A tool of another executor. Its calls are the `function` of a `CompiledTool` that is ``relayed``.
+    """A tool of another executor; `CompiledTool.runs` of the tool here.
 
     Args:
         executor: The executor that runs it.
@@ -46,21 +48,21 @@ class RemoteTool:
         self._name = name
         self._spec = spec
 
-    async def __call__(self, execution: Execution, arguments: bytes) -> Ending:
+    async def __call__(self, execution: Execution, arguments: Mapping[str, Any]) -> Ending:
         """Run one call there to its end.
 
         A cancellation here cancels it there, and waits only as long as the executor does.
 
         Args:
             execution: The execution here; it receives the tool's progress.
-            arguments: JSON.
+            arguments: The JSON of them, as ``arguments``.
 
         Raises:
             trio.Cancelled: Cancelled here, before the remote result arrived.
         """
         request = ExecutionRequest(
             tool=self._name,
-            arguments=msgspec.Raw(arguments),
+            arguments=msgspec.Raw(arguments["arguments"]),
             request_id=remote_request_id(execution),
             timeout_ms=_timeout_ms(execution),
             on_running="wait" if execution.may_join else "refuse",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from .provision import ScopedState
 from .settlement import Reconcile
 from .spec import ToolSpec
 
@@ -44,8 +45,11 @@ class CompiledTool:
         input: The one keyword that gets the whole input; None when each argument has its own.
         promised: The rendered output → a value of the declared return type.
         reconcile: Returns the outcome of an interrupted attempt; None when the tool has no such function.
-        relayed: The tool runs in another executor: `function` also takes the execution, and returns its ending; `render` is
-            not used. See `_relay`.
+        runs: Runs a call, with the execution and the keyword arguments, and returns its ending, in place of `function`: in another
+            executor, or in layers of state and middleware. None for the plain way.
+        injected: The keywords that the caller never sends, but `context_parameter`.
+        scoped: The state that each execution enters for this tool, in order of need.
+        scoped_parameters: The keywords that get it, with its type.
     """
 
     spec: ToolSpec
@@ -58,4 +62,7 @@ class CompiledTool:
     input: str | None = None
     promised: Callable[[Any], Any] | None = None
     reconcile: Reconcile | None = None
-    relayed: bool = False
+    runs: Callable[[Any, dict[str, Any]], Coroutine[Any, Any, Any]] | None = None
+    injected: tuple[str, ...] = ()
+    scoped: tuple[ScopedState, ...] = ()
+    scoped_parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])

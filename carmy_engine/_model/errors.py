@@ -75,7 +75,12 @@ CODES: Mapping[str, CodeInfo] = {
     "INVALID_TOOL_NAME": CodeInfo(_V, False, False, "A tool's name is not 1-128 of A-Z a-z 0-9 _ - ."),
     "DUPLICATE_TOOL": CodeInfo(_C, False, False, "Two tools have the same name."),
     "INVALID_SCHEMA": CodeInfo(_V, False, False, "A tool's input or output has no usable schema."),
-    "MISSING_STATE": CodeInfo(_I, False, False, "A tool needs state of a type that the application does not have."),
+    "MISSING_STATE": CodeInfo(
+        _I, False, False, "A tool or a factory needs state of a type that the application lacks."
+    ),
+    "STATE_FAILED": CodeInfo(
+        _I, False, False, "State, or a function of the start, failed before the application served."
+    ),
 }
 """Every error code of the engine, with its fixed properties."""
 

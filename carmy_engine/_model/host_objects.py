@@ -92,6 +92,14 @@ def check_confirm(confirm: object, owner: str) -> None:
     _check_function(confirm, "a confirm function", owner, "a call with (spec, arguments), sync or async", 2)
 
 
+def check_middleware(middleware: object, owner: str) -> None:
+    """Refuse a value that is not an async function of a call and the function that proceeds."""
+    needs = "async def middleware(call, proceed), which awaits proceed() and returns its value"
+    _check_function(middleware, "a middleware", owner, needs, 2)
+    if not is_async(middleware):
+        _refuse(middleware, "a middleware", owner, needs)
+
+
 def check_context(context: object, owner: str) -> None:
     """Refuse a value that is not an `AgentContext`, such as a dict from an authenticator."""
     if not isinstance(context, AgentContext):

@@ -5,11 +5,12 @@ Implementations need the methods; they need not inherit. The data of the store i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
 import trio
 
 from .cause import Cause
@@ -33,6 +34,7 @@ __all__ = [
     "IdempotencyStore",
     "Identity",
     "ListableStore",
+    "Middleware",
     "Outcome",
     "Policy",
     "PreparableStore",
@@ -44,6 +46,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "Tool",
+    "ToolCall",
 ]
 
 
@@ -96,6 +99,35 @@ class Tool(Protocol):
         Args:
             ctx: The context of this call.
             input: A dict; a value of the model, dataclass, TypedDict or msgspec Struct that the parameter is annotated with.
+        """
+        ...
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a tool, for middleware.
+
+    Attributes:
+        context: The context of the call, as the tool gets it.
+        spec: The tool's properties.
+        arguments: The validated arguments by parameter; read-only. State and context are not among them.
+    """
+
+    context: AgentContext
+    spec: ToolSpec
+    arguments: Mapping[str, Any]
+
+
+class Middleware(Protocol):
+    """A function around every call of a tool, inside its deadline and after the reservation of its ``request_id``."""
+
+    def __call__(self, call: ToolCall, proceed: Callable[[], Awaitable[Any]], /) -> Awaitable[Any]:
+        """Run the tool by ``await proceed()``, once or not at all; return the value of the call.
+
+        ``proceed`` returns the value of the tool, or raises what it raises. A value of its own is checked like the tool's. It must
+        let a cancel through.
+
+        Raises:
+            AgentError: The outcome of the call, in place of the tool's.
         """
         ...
 

@@ -16,6 +16,7 @@ from .._model.compiled_tool import CompiledTool
 from .._model.effect import Effect
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import is_async
+from .._model.provision import Provision
 from .._model.settlement import Reconcile
 from .._model.spec import ToolSpec
 from .._schema.annotations import INJECTED, Arg, State, UnresolvedType, UnusableType
@@ -24,6 +25,7 @@ from .._schema.plain_values import jsonable
 from .arguments import ArgumentsParser, arguments_parser
 from .attributes import SPEC_ATTRIBUTES, ToolAttributes, checked_attributes, choices
 from .output import OutputRenderer, output_renderer
+from .provided import scoped_states
 from .signature import SignaturePlan, is_method, local_names, location_of, plan_of, refuse
 from .tool_objects import compile_object, spec_of_object
 
@@ -219,7 +221,7 @@ def compile_tool(declaration: object, state: Mapping[Any, object], max_output_by
 
     Args:
         declaration: Anything that `declaration_of` accepts.
-        state: Objects by the exact type that ``State[T]`` asks for.
+        state: Objects by the exact type that ``State[T]`` asks for; a `Provision` for what each execution makes.
         max_output_bytes: Of the rendered output, whatever the tool declares; None: the limit of the tool.
 
     Raises:
@@ -234,7 +236,9 @@ def compile_tool(declaration: object, state: Mapping[Any, object], max_output_by
         return compile_object(found, spec, _least(spec.max_output_bytes, max_output_bytes))
     _check_name(found.name, found.location)
     plan = _resolved_plan(found)
-    injected = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
+    given = {name: _state_of(found, name, wanted, state) for name, wanted in plan.state.items()}
+    scoped = {name: plan.state[name] for name, value in given.items() if isinstance(value, Provision)}
+    injected = {name: value for name, value in given.items() if name not in scoped}
     arguments, output = _parts(found, plan)
     spec = _spec(found, arguments, output)
     _check_text(spec, found.location)
@@ -249,6 +253,9 @@ def compile_tool(declaration: object, state: Mapping[Any, object], max_output_by
         input=plan.input,
         promised=output.promised,
         reconcile=found.reconcile,
+        injected=tuple(given),
+        scoped=scoped_states(scoped.values(), state),
+        scoped_parameters=scoped,
     )
 
 
@@ -356,6 +363,6 @@ def _state_of(declaration: ToolDeclaration, parameter: str, wanted: Any, state: 
         message = (
             f"tool '{declaration.name}' ({declaration.location}) needs State[{name}] for its parameter '{parameter}', "
             f"and the application has none: add app.state(...) with an object of exactly this type, "
-            f"or app.state(object, as_type={name})"
+            f"app.state(object, as_type={name}), or app.provide(...) with a function that makes one"
         )
         raise AgentError.standard("MISSING_STATE", message, details={"tool": declaration.name, "type": name}) from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -405,6 +406,78 @@ async def _answer_later(value: T, how: str) -> T:
     return value
 
 
+_how: ContextVar[str] = ContextVar("how", default="no")
+"""The escape of the execution, for the state that it enters: a factory sees no arguments."""
+
+
+class Entered:
+    """State whose factory raises before it is entered."""
+
+
+class Left:
+    """State that raises when it is left."""
+
+
+class EnteredInThread(Entered):
+    """The same, from a plain factory."""
+
+
+class LeftInThread(Left):
+    """The same, from a plain factory."""
+
+
+@asynccontextmanager
+async def entered() -> AsyncIterator[Entered]:
+    """See `Entered`."""
+    await escape_later(_how.get())
+    yield Entered()
+
+
+@asynccontextmanager
+async def left() -> AsyncIterator[Left]:
+    """See `Left`."""
+    yield Left()
+    await escape_later(_how.get())
+
+
+@contextmanager
+def entered_in_thread() -> Iterator[EnteredInThread]:
+    """See `EnteredInThread`."""
+    escape(_how.get())
+    yield EnteredInThread()
+
+
+@contextmanager
+def left_in_thread() -> Iterator[LeftInThread]:
+    """See `LeftInThread`."""
+    yield LeftInThread()
+    escape(_how.get())
+
+
+@tool(effect="write", register=False)
+async def after_entering(how: str, state: State[Entered], other: State[Left]) -> str:
+    """Raise nothing itself: its state does, when it is entered and, for no escape, when it is left."""
+    return FINE
+
+
+@tool(effect="write", register=False)
+async def before_leaving(how: str, state: State[Left], other: State[LeftInThread]) -> str:
+    """The same, when it is left."""
+    return FINE
+
+
+@tool(effect="write", register=False)
+def after_entering_in_thread(how: str, state: State[EnteredInThread]) -> str:
+    """The same for a plain tool, in its thread."""
+    return FINE
+
+
+@tool(effect="write", register=False)
+def before_leaving_in_thread(how: str, state: State[LeftInThread]) -> str:
+    """The same for a plain tool, in its thread."""
+    return FINE
+
+
 class Policy:
     """Raises for some tools, and for some arguments."""
 
@@ -414,6 +487,7 @@ class Policy:
 
     def check_arguments(self, context: object, spec: Any, arguments: Any) -> Awaitable[None] | None:
         """See `answer`; the name is the tool's with its argument."""
+        _how.set(arguments.get("how", "no"))
         return answer(None, f"{spec.name}.{arguments.get('how')}", "guarded")
 
     def is_listed(self, context: object, spec: Any) -> Awaitable[bool] | bool:
@@ -483,7 +557,11 @@ async def guarded_later(how: str) -> str:
 
 TOOLS = (
     after_a_wait,
+    after_entering,
+    after_entering_in_thread,
     after_validator,
+    before_leaving,
+    before_leaving_in_thread,
     books,
     computed,
     confirmed,
@@ -531,6 +609,10 @@ def make_app(settings: Settings | None = None, *, authenticated: bool = False) -
         .add(*TOOLS, MadeByHand())
         .mount(Far())
         .state(store)
+        .provide(entered, scope="execution")
+        .provide(entered_in_thread, scope="execution")
+        .provide(left, scope="execution")
+        .provide(left_in_thread, scope="execution")
         .store(store)
         .policy(Policy())
         .sink(Sink())

@@ -82,6 +82,10 @@ SITES: Mapping[str, Site] = {
     "default factory": Site(tool="default_factory"),
     "serialiser": Site(OUTPUT, tool="serializer"),
     "computed field": Site(OUTPUT, tool="computed"),
+    "state, entered": Site(tool="after_entering"),
+    "state, left": Site(tool="before_leaving"),
+    "state, entered in the tool's thread": Site(tool="after_entering_in_thread"),
+    "state, left in the tool's thread": Site(tool="before_leaving_in_thread"),
     "policy, check": Site(tool="check.{how}"),
     "policy, async check": Site(tool="check_later.{how}"),
     "policy, is_listed": Site(tool="is_listed.{how}"),
@@ -99,7 +103,6 @@ SITES: Mapping[str, Site] = {
     "ready check, sync": Site(lines=None, ways=_HTTP, why="only HTTP has an address for readiness"),
     "ready check, async": Site(lines=None, ways=_HTTP, why="as above"),
 }
-"""`App.state` takes values that are ready, so no code of a host makes them here."""
 
 
 # A generator that is abandoned is collected before its end, which trio warns about.
