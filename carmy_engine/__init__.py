@@ -68,6 +68,7 @@ from .errors import (
     DeclarationError,
     OutcomeUnknownError,
     StartupError,
+    WrongLoopError,
 )
 from .stores.memory import MemoryStore
 
@@ -134,6 +135,7 @@ __all__ = [
     "ToolWaiting",
     "Unknown",
     "WebSocketSettings",
+    "WrongLoopError",
     "__version__",
     "abc",
     "app",

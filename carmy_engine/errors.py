@@ -9,6 +9,7 @@
         ├── StartupError           an application cannot start; lists every problem
         ├── ConfigurationError     a setting is unknown or out of range (also a ValueError)
         ├── ClosedError            an engine or a client was used after it was closed
+        ├── WrongLoopError         an interface was used under an event loop that it is not made for (also a RuntimeError)
         └── OutcomeUnknownError    clients only: the connection broke after the call may have started
 
 A tool raises `AgentError`; the engine returns it inside an `ExecutionResult`. The others are raised to the program.
@@ -24,6 +25,7 @@ from ._model.errors import (
     DeclarationError,
     OutcomeUnknownError,
     StartupError,
+    WrongLoopError,
 )
 
 __all__ = [
@@ -36,4 +38,5 @@ __all__ = [
     "DeclarationError",
     "OutcomeUnknownError",
     "StartupError",
+    "WrongLoopError",
 ]

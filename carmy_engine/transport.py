@@ -9,7 +9,8 @@ The project's own transports import the core through this module only. ``docs/de
   one connection and one task; `LazyDeadlineScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
   kinds of address; `hard_limit`, `stop_limit`, `end_flushed`, `flush_at_forced_exit`, `descendants` and `kill_descendants` for the end of a process;
   `RateLimitedLogger` for lines that a peer can cause, of which it writes the first `BURST_LINES` in a minute.
-- Clients: `parse_server_url`, `split_unix_url` and `check_token`, `reason_of` for a connection that failed, `encode_remote_arguments` and
+- Clients: `require_trio` against the wrong event loop, `parse_server_url`, `split_unix_url` and `check_token`, `reason_of` for a connection
+  that failed, `encode_remote_arguments` and
   `encode_arguments`. For the tools of another protocol, the errors
   of its arguments and outputs: `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`,
   `may_hide_infinite`, `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
@@ -41,6 +42,7 @@ from ._model.error_boundary import (
 from ._model.extras import missing_extra
 from ._model.fingerprint import fingerprint
 from ._model.ids import new_execution_id
+from ._model.loops import require_trio
 from ._model.rate_limited_log import BURST_LINES, RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES
@@ -93,6 +95,7 @@ __all__ = [
     "raise_own",
     "raise_single",
     "reason_of",
+    "require_trio",
     "shortened",
     "split_unix_url",
     "stop_limit",

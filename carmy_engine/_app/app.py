@@ -16,6 +16,7 @@ from .._gateway.mount import Mount, Mountable, mounted_tools
 from .._model import host_objects, protocols
 from .._model.compiled_tool import CompiledTool
 from .._model.errors import AgentError, ConfigurationError, DeclarationError, StartupError
+from .._model.loops import require_trio
 from .._model.spec import DEFAULT_MAX_WAITING
 from .._tools.declaration import (
     _ATTRIBUTE,
@@ -386,7 +387,9 @@ class App:
         Raises:
             StartupError: It cannot start. Lists every problem of its tools, state, store and mounts.
             ConfigurationError: The only problem is a setting.
+            WrongLoopError: Another loop than trio runs here, or none.
         """
+        require_trio("app.open", "open_app(app)")
         settings = self.settings if settings is None else settings
         tools, store, own = self._build(settings)
         async with contextlib.AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Transports and stores that installed distributions offer through entry points.
+"""Transports, clients and stores that installed distributions offer through entry points.
 
 The core imports none of them, so a process loads only what it uses.
 """
@@ -8,17 +8,21 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
 from typing import Any
 
 from .._config.settings import StoreSettings
 from .._model.errors import ConfigurationError
-from .._model.protocols import IdempotencyStore
+from .._model.protocols import Executor, IdempotencyStore
 from ..stores import memory
 from .transport import Transport, as_transport
 
 TRANSPORTS = "carmy.transports"
 """`Transport` objects, or plain ``async def serve(engine, *, task_status)``, by the name of the command."""
+
+CLIENTS = "carmy.clients"
+"""Functions that open a client, an executor, as an async context manager under trio; by the name of the transport."""
 
 STORES = "carmy.stores"
 """``def factory(settings: StoreSettings) -> IdempotencyStore`` by the scheme of its URL."""
@@ -38,6 +42,16 @@ def find_transport(name: str) -> Transport[...]:
         ConfigurationError: No package offers it, or several do, or a package that it needs is missing.
     """
     return as_transport(_find(TRANSPORTS, "transport", name), name)
+
+
+def find_client(name: str) -> Callable[..., AbstractAsyncContextManager[Executor]]:
+    """The function that opens a client of this transport.
+
+    Raises:
+        ConfigurationError: No package offers it, or several do, or a package that it needs is missing.
+    """
+    opener: Callable[..., AbstractAsyncContextManager[Executor]] = _find(CLIENTS, "client for", name)
+    return opener
 
 
 def find_store(settings: StoreSettings) -> Callable[[], IdempotencyStore]:

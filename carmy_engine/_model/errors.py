@@ -9,6 +9,7 @@
         ├── StartupError           an application cannot start; lists every problem
         ├── ConfigurationError     a setting is unknown or out of range (also a ValueError)
         ├── ClosedError            an engine or a client was used after it was closed
+        ├── WrongLoopError         an interface was used under an event loop that it is not made for (also a RuntimeError)
         └── OutcomeUnknownError    clients only: the connection broke after the call may have started
 
 A tool raises `AgentError`; the engine returns it inside an `ExecutionResult`. The others are raised to the program.
@@ -263,6 +264,10 @@ class StartupError(CarmyError):
 
 class ClosedError(CarmyError):
     """An engine or a client was used after its block had ended."""
+
+
+class WrongLoopError(CarmyError, RuntimeError):
+    """An interface was used under another event loop than its own; the message names the one to use here."""
 
 
 class OutcomeUnknownError(CarmyError):

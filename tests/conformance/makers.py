@@ -19,7 +19,7 @@ from typing import NamedTuple
 import trio
 
 import carmy_websocket
-from carmy_engine import App, Engine, Settings, open_engine
+from carmy_engine import App, Engine, Settings, aio, blocking, open_engine
 from carmy_engine.abc import Executor
 from carmy_engine.testing import SCRIPTED_TOOLS, MakeExecutor, Stage, compile_scripted
 from carmy_engine.testing.tools import MAX_WAITING
@@ -27,6 +27,7 @@ from carmy_http import open_http
 from carmy_mcp import open_mcp, serve_http
 from carmy_stdio import open_stdio
 from carmy_websocket import open_websocket
+from tests.support import hosted
 from tests.support import http_client as http_support
 from tests.support import websocket as websocket_support
 from tests.wire.pair import connected
@@ -136,6 +137,33 @@ async def two_hops() -> AsyncIterator[Executor]:
 
 
 @asynccontextmanager
+async def through_aio() -> AsyncIterator[Executor]:
+    """The engine, as an asyncio program uses it."""
+    app = App("scripted").add(*SCRIPTED_TOOLS).state(Stage())
+    async with hosted.through_aio(aio.open_app(app)) as executor:
+        yield executor
+
+
+@asynccontextmanager
+async def through_aio_http() -> AsyncIterator[Executor]:
+    """The client of an HTTP server, as an asyncio program uses it."""
+    async with http_support.serving() as server, hosted.through_aio(aio.open_http(server.url)) as executor:
+        yield executor
+
+
+@asynccontextmanager
+async def through_blocking() -> AsyncIterator[Executor]:
+    """The engine, as a program without a loop uses it."""
+    app = App("scripted").add(*SCRIPTED_TOOLS).state(Stage())
+    opened = await trio.to_thread.run_sync(blocking.open_app, app)
+    try:
+        async with hosted.through_blocking(opened) as executor:
+            yield executor
+    finally:
+        await trio.to_thread.run_sync(opened.close)
+
+
+@asynccontextmanager
 async def gateway_to(far: object) -> AsyncIterator[Engine]:
     """An engine that has all tools of another executor, under their own names."""
     app = App("gateway", settings=Settings(address="127.0.0.1:0"))
@@ -211,6 +239,9 @@ TRANSPORTS: dict[str, Transport] = {
     "stdio": Transport(stdio, shared=True),
     "mcp": Transport(mcp, shared=True, departs=_MCP),
     "mcp_http": Transport(mcp_http, departs=_MCP),
+    "aio": Transport(through_aio),
+    "aio_http": Transport(through_aio_http),
+    "blocking": Transport(through_blocking),
     "gateway": Transport(gateway, departs=_GATEWAY),
     "gateway_stdio": Transport(gateway_stdio, shared=True, departs=_GATEWAY),
     "gateway_mcp": Transport(gateway_mcp, shared=True, departs=_GATEWAY_MCP),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from carmy_engine.transport import raise_single
+from carmy_engine.transport import raise_single, require_trio
 from carmy_frames.driver import ClientExecutor, open_client
 
 from ._channel import LineChannel
@@ -59,6 +59,7 @@ async def open_stdio(
         ClosedError: The command could not be started, ended at once, was not ready in time, or uses another protocol. The
             message has the end of its standard error.
     """
+    require_trio("open_stdio", "open_stdio(...)")
     try:
         async with open_child(command, env, cwd, limits) as child:
             channel = LineChannel(child.receive_some, child.send_all, limits.max_answer_bytes, child.write_at_once)

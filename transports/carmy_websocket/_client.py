@@ -14,7 +14,7 @@ import trio
 from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream
 
 from carmy_engine import AgentError, ClosedError, ErrorInfo, grace
-from carmy_engine.transport import check_token, parse_server_url, raise_single, reason_of
+from carmy_engine.transport import check_token, parse_server_url, raise_single, reason_of, require_trio
 from carmy_frames.driver import ClientExecutor, open_client
 
 from ._channel import NORMAL, RECEIVE_BYTES, ChannelLimits, MessageChannel
@@ -105,6 +105,7 @@ async def open_websocket(
         AgentError: The server refused the handshake: ``UNAUTHENTICATED``, ``FORBIDDEN`` ...
         ClosedError: There is no such server.
     """
+    require_trio("open_websocket", "open_websocket(...)")
     target = Target.of(url)
     headers = _headers(token)
     stream = GuardedStream(await _connect(target, limits.connect_secs), is_client=True)

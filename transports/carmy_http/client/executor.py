@@ -23,7 +23,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     grace,
 )
-from carmy_engine.transport import parse_server_url, raise_single, split_unix_url
+from carmy_engine.transport import parse_server_url, raise_single, require_trio, split_unix_url
 from carmy_frames.driver import EventChannel
 from carmy_frames.protocol import parse_catalog, parse_event
 from carmy_net import EventReader
@@ -59,6 +59,7 @@ async def open_http(
     Raises:
         ConfigurationError: The URL or the token is malformed, or the file holds no certificates.
     """
+    require_trio("open_http", "open_http(...)")
     ordinary, file = split_unix_url(url)
     parse_server_url(ordinary, schemes=("http", "https"), example="http://127.0.0.1:3000", has_query=False)
     base = ordinary.rstrip("/").removesuffix(EXECUTE_PATH)

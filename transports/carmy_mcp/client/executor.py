@@ -31,7 +31,7 @@ from carmy_engine import (
     OutcomeUnknownError,
     __version__,
 )
-from carmy_engine.transport import flatten_exceptions, new_execution_id, raise_single
+from carmy_engine.transport import flatten_exceptions, new_execution_id, raise_single, require_trio
 from carmy_frames.driver import EventChannel
 
 from ..protocol.request_state import REQUEST_ID, TIMEOUT_MS
@@ -84,6 +84,7 @@ async def open_mcp(
         ClosedError: The server cannot be started or reached, was not ready in time, or does not speak the protocol.
         AgentError: The server refused.
     """
+    require_trio("open_mcp", "open_mcp(...)")
     overrides = check_overrides(tools or {})
     link: AbstractAsyncContextManager[Link]
     if isinstance(server, str):
