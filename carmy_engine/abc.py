@@ -3,6 +3,7 @@
 Implementations need not inherit from these; having the methods is enough. What a store is handed, and hands back, is here as well.
 """
 
+from ._model.client_features import Answer, ClientFeatures, LogLevel, Root, Sample, SampleRequest
 from ._model.protocols import (
     AuditStore,
     Authenticator,
@@ -30,9 +31,11 @@ from ._model.protocols import (
 )
 
 __all__ = [
+    "Answer",
     "AuditStore",
     "Authenticator",
     "CheckableStore",
+    "ClientFeatures",
     "Confirm",
     "Credentials",
     "Executor",
@@ -40,6 +43,7 @@ __all__ = [
     "IdempotencyStore",
     "Identity",
     "ListableStore",
+    "LogLevel",
     "Middleware",
     "Outcome",
     "Policy",
@@ -47,6 +51,9 @@ __all__ = [
     "RecordingStore",
     "Reservation",
     "ReservationState",
+    "Root",
+    "Sample",
+    "SampleRequest",
     "SearchableStore",
     "Sink",
     "StoreError",

@@ -59,7 +59,9 @@ class App:
         name: The server's name in discovery documents.
         timeout: Seconds; the default deadline of an execution. Default: 30.
         version: The application's, for clients of MCP.
-        settings: All other settings; `name`, `timeout` and `version` override it.
+        title: Its name for people, for clients of MCP.
+        instructions: How a model uses its tools together, for clients of MCP.
+        settings: All other settings; the arguments before this one override it.
         configure: Read ``CARMY_*`` and ``carmy.toml`` now; they win over everything that the program gives.
 
     Raises:
@@ -72,10 +74,18 @@ class App:
         *,
         timeout: float | None = None,
         version: str | None = None,
+        title: str | None = None,
+        instructions: str | None = None,
         settings: Settings | None = None,
         configure: bool = False,
     ) -> None:
-        given = {"name": name, "timeout_secs": timeout, "version": version}
+        given = {
+            "name": name,
+            "timeout_secs": timeout,
+            "version": version,
+            "title": title,
+            "instructions": instructions,
+        }
         changes = {key: value for key, value in given.items() if value is not None}
         self._given = msgspec.structs.replace(settings or Settings(), **changes)
         self.deployment = read_deployment() if configure else Deployment()

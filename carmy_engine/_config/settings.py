@@ -248,7 +248,9 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: The server's name in discovery documents.
+        title: The server's name for people, for clients of MCP.
         version: The application's, for clients of MCP; None for that of the engine.
+        instructions: How a model uses the tools together, for clients of MCP.
         app: The application that commands without a target run, ``module:app`` or ``file.py:app``.
         address: Where servers listen: ``HOST:PORT`` (port 0 picks a free one), ``unix:PATH`` or ``fd://N``.
         reuse_port: Share the port with other processes that say so too, by ``SO_REUSEPORT``.
@@ -271,7 +273,9 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     name: Text = "carmy"
+    title: Text | None = None
     version: Text | None = None
+    instructions: Text | None = None
     app: Text | None = None
     address: Address = "127.0.0.1:3000"
     reuse_port: Flag = False

@@ -27,13 +27,14 @@ from .._execution.watchdog import Watchdog
 from .._idempotency.joins import Joins
 from .._idempotency.reservations import STORE_SECONDS, Reservations
 from .._model.cause import Cause
+from .._model.client_features import ClientFeatures
 from .._model.compiled_tool import CompiledTool
 from .._model.context import AgentContext
 from .._model.error_boundary import raise_single
 from .._model.errors import AgentError, ClosedError, DeclarationError
 from .._model.events import ExecutionEvent
 from .._model.execution_result import ExecutionResult
-from .._model.host_objects import check_confirm, check_context
+from .._model.host_objects import check_client, check_confirm, check_context
 from .._model.protocols import (
     Authenticator,
     Confirm,
@@ -48,6 +49,7 @@ from .._model.request import ExecutionRequest
 from .._model.run import RunContext
 from .._model.spec import Catalog
 from ..stores import memory
+from .bound_client import BoundClient
 from .local_calls import LocalCalls
 from .long_checks import LongChecks
 from .pipeline import Pipeline
@@ -126,6 +128,7 @@ class BoundEngine(LocalCalls):
         gone: Cause | Callable[[], Cause] | None = None,
         run: RunContext | None = None,
         confirm: Confirm | None = None,
+        client: ClientFeatures | None = None,
     ) -> BoundEngine:
         """Return an executor with the given context. Omitted values do not change.
 
@@ -140,14 +143,18 @@ class BoundEngine(LocalCalls):
                 ``Cause.DISCONNECT``.
             run: The run of the calls: its ids, and metadata that is added to the bound metadata.
             confirm: Asks a person to confirm each call that only lacks a confirmation.
+            client: The client behind the calls, which tools can ask; see `ClientFeatures`.
 
         Raises:
-            DeclarationError: `confirm` cannot be called with a spec and arguments, or `context` is no `AgentContext`.
+            DeclarationError: `confirm` cannot be called with a spec and arguments, `context` is no `AgentContext`, or `client` lacks
+                methods.
             TypeError: A part of the context has the wrong type.
         """
         base = self._caller.context
         if confirm is not None:
             check_confirm(confirm, "this executor")
+        if client is not None:
+            check_client(client, "this executor")
         if context is not None:
             check_context(context, "this executor")
             transport = base.transport if transport is None else transport
@@ -171,6 +178,7 @@ class BoundEngine(LocalCalls):
                 gone=self._caller.gone if gone is None else gone,
                 only=self._caller.only,
                 confirm=self._caller.confirm if confirm is None else confirm,
+                client=self._caller.client if client is None else BoundClient(client),
             ),
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 import pydantic_core
 import trio
 
+from .._model.client_features import LogLevel, LogLimit
 from .._model.context import Progress
 from .._model.error_boundary import raise_single
 from .._model.errors import AgentError
@@ -20,6 +21,7 @@ from .._model.events import (
     ExecutionEvent,
     ExecutionStarted,
     ToolCompleted,
+    ToolLog,
     ToolProgress,
     ToolStarted,
     ToolWaiting,
@@ -40,9 +42,9 @@ would use fifty times the limit."""
 class EventBuffer:
     """A buffer of the events of one execution. A reader subclasses it and overrides `has_news`.
 
-    Adjacent reports merge into the newest one; every other event is kept. The buffer holds at most six lifecycle events and one
-    report between any two other events. Reports and parts together hold at most `max_pending_bytes`. A single larger part and
-    the report after the last part may exceed this limit.
+    Adjacent reports merge into the newest one, and a log message without room is dropped; every other event is kept. The buffer
+    holds at most six lifecycle events and one report between any two other events. Reports, parts and messages together hold at
+    most `max_pending_bytes`. A single larger part and the report after the last part may exceed this limit.
 
     Args:
         max_pending_bytes: Beyond it, a tool that adds a part waits.
@@ -70,7 +72,7 @@ class EventBuffer:
         event = self._events.popleft()
         if not self._events:
             self._events = None
-        if isinstance(event, ToolProgress):
+        if isinstance(event, ToolProgress | ToolLog):
             self._pending_bytes -= _size(event)
             self._wake_writers()
         return event
@@ -100,6 +102,11 @@ class EventBuffer:
         if execution.ended:
             self._wake_writers()  # an abandoned thread may be waiting to add a part
 
+    def put_log(self, execution: Execution, level: LogLevel, message: str) -> None:
+        """Add a log message; drop it if there is no room."""
+        if not self._is_full(PROGRESS_BYTES + len(message)):
+            self.put(ToolLog, execution, level=level, message=message)
+
     async def put_partial(self, execution: Execution, data: bytes) -> None:
         """Add a part of the result, after waiting for room. Adds nothing if cancelled.
 
@@ -121,7 +128,7 @@ class EventBuffer:
     def _append(self, event: ExecutionEvent) -> None:
         if self._events is None:
             self._events = deque()
-        if isinstance(event, ToolProgress):
+        if isinstance(event, ToolProgress | ToolLog):
             self._pending_bytes += _size(event)
         self._events.append(event)
         self.has_news()
@@ -228,7 +235,7 @@ class StreamListener:
 class StreamProgress(Progress):
     """Progress of a call whose events are read."""
 
-    __slots__ = ("_begin", "_execution", "_newest", "_stream", "_thread", "_token")
+    __slots__ = ("_begin", "_execution", "_logs", "_newest", "_stream", "_thread", "_token")
 
     def __init__(
         self,
@@ -244,6 +251,7 @@ class StreamProgress(Progress):
         self._token = token
         self._begin = begin
         self._newest: dict[str, Any] = {}
+        self._logs: LogLimit | None = None
 
     @property
     def is_listening(self) -> bool:
@@ -276,6 +284,18 @@ class StreamProgress(Progress):
         """See `Progress.partial_from_thread`."""
         trio.from_thread.run(self._stream.put_partial, self._execution, _render(value))
 
+    def log(self, level: LogLevel, message: str) -> bool:
+        """See `Progress.log`."""
+        if self._logs is None:
+            self._logs = LogLimit(self._put_log, self._thread, self._token)
+        self._logs.log(level, message)
+        return True
+
+    def _put_log(self, level: LogLevel, message: str) -> None:
+        if not self._execution.ended:
+            self._begin(self._execution)
+            self._stream.put_log(self._execution, level, message)
+
     def _deliver_newest(self) -> None:
         fields, self._newest = self._newest, {}
         if fields and not self._execution.ended:
@@ -299,8 +319,9 @@ def _finite(number: float) -> float | None:
     return None
 
 
-def _size(event: ToolProgress) -> int:
-    return PROGRESS_BYTES + len(event.partial_json or b"") + len(event.message or "")
+def _size(event: ToolProgress | ToolLog) -> int:
+    size = PROGRESS_BYTES + len(event.message or "")
+    return size + len(event.partial_json or b"") if isinstance(event, ToolProgress) else size
 
 
 def _render(value: Any) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from .._model.cause import Cause
+from .._model.client_features import NO_CLIENT, ToolClient
 from .._model.context import SILENT, AgentContext, Cancellation, Progress
 from .._model.execution_result import ExecutionResult
 from .._model.protocols import Confirm
@@ -71,12 +72,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         gone: The cause when the caller's own cancel scope is cancelled, or a function that returns it.
         only: Names of the tools in its view of the engine; None for all.
         confirm: Asks a person to confirm a call; None if no person is available.
+        client: The client behind the calls, for tools.
     """
 
     context: AgentContext
     gone: Cause | Callable[[], Cause] = Cause.CALLER
     only: frozenset[str] | None = None
     confirm: Confirm | None = None
+    client: ToolClient = NO_CLIENT
     in_run: bool = False
     """The context names a run. Derived."""
 
@@ -172,6 +175,7 @@ class Execution(msgspec.Struct, eq=False):
             request_id=self.request_id,
             cancellation=self.cancellation,
             progress=SILENT if self.listener is None else self.listener.progress(self),
+            client=self.caller.client,
             deadline=self.deadline,
             clock=self.now,
         )

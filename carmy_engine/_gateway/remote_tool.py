@@ -18,7 +18,7 @@ from .._model.cause import Cause
 from .._model.context import SILENT, Progress
 from .._model.error_boundary import await_foreign
 from .._model.errors import AgentError, ClosedError, OutcomeUnknownError
-from .._model.events import ExecutionCompleted, ExecutionEvent, ToolProgress, ToolStarted, ToolWaiting
+from .._model.events import ExecutionCompleted, ExecutionEvent, ToolLog, ToolProgress, ToolStarted, ToolWaiting
 from .._model.execution_result import ExecutionResult
 from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
@@ -147,6 +147,8 @@ class RemoteCall:
             self._execution.mark_waiting()
         elif isinstance(event, ToolStarted):
             self._begin()
+        elif isinstance(event, ToolLog):
+            self._progress.log(event.level, event.message)
         elif isinstance(event, ToolProgress) and self._progress.is_listening:
             if event.partial_json is None:
                 # NaN stands for a missing number; the event omits it again.

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, get_args
 import msgspec
 
 from .errors import AgentError
-from .events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolProgress
+from .events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolLog, ToolProgress
 from .execution_result import ExecutionResult
 from .request import OnRunning
 from .result import ExecutionStatus, NextAction
@@ -374,6 +374,8 @@ def event_body(event: ExecutionEvent) -> bytes:
                 payload[name] = value
         if event.partial_json is not None:
             payload["partial"] = msgspec.Raw(event.partial_json)
+    elif isinstance(event, ToolLog):
+        payload.update(level=event.level, message=event.message)
     elif isinstance(event, ToolCompleted):
         payload.update(duration_ms=event.duration_ms, waited_ms=event.waited_ms, ok=event.ok)
     return msgspec.json.encode(payload)

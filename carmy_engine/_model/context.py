@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 import msgspec
 import trio
 
 from .cause import Cause
+from .client_features import LEVELS, NO_CLIENT, LogLevel, Root, Sample, SampleRequest, ToolClient, log, messages_of
+from .content import Content
 from .errors import AgentError
 from .frozen import NOTHING, FrozenDict, freeze
+from .resources import Message
 from .run import RunContext
+from .text import bounded_text
+
+T = TypeVar("T")
 
 
 class Cancellation:
@@ -86,6 +92,10 @@ class Progress:
     def partial_from_thread(self, value: Any) -> None:
         """`partial` for plain functions, which run in a worker thread."""
 
+    def log(self, level: LogLevel, message: str) -> bool:
+        """Send a log message as an event. Never blocks; safe in any thread. False if no one listens."""
+        return False
+
 
 SILENT = Progress()
 """The progress of a call without a listener."""
@@ -118,6 +128,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         request_id: The caller's idempotency identity.
         cancellation: Whether the execution has been asked to stop.
         progress: The channel to a listening caller.
+        client: The client of the call, behind the methods `ask`, `log`, `sample` and `roots`.
         deadline: The absolute time, on `clock`, at which the execution times out.
         clock: The engine's clock; callable in any thread.
     """
@@ -138,6 +149,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     request_id: str | None = None
     cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
     progress: Progress = SILENT
+    client: ToolClient = NO_CLIENT
     deadline: float = float("inf")
     clock: Callable[[], float] = trio.current_time
 
@@ -179,3 +191,94 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     def allows(self, permission: str) -> bool:
         """True when the host granted this permission."""
         return permission in self.permissions
+
+    @property
+    def can_ask(self) -> bool:
+        """True when `ask` can reach a person."""
+        return self.client.can_ask
+
+    @property
+    def can_sample(self) -> bool:
+        """True when `sample` can reach a model."""
+        return self.client.can_sample
+
+    @property
+    def has_roots(self) -> bool:
+        """True when the client has told that it has roots."""
+        return self.client.has_roots
+
+    async def ask(self, model: type[T], message: str) -> T:
+        """Ask the person behind the client; wait within the deadline. Returns the checked answer.
+
+        ::
+
+            shipping = await ctx.ask(Shipping, "Where shall it go?")
+
+        Args:
+            model: A flat model, dataclass, TypedDict or msgspec Struct of texts, numbers, booleans and choices.
+            message: The question.
+
+        Raises:
+            AgentError: ``CLIENT_UNAVAILABLE`` where `can_ask` is false; ``ANSWER_DECLINED``; ``INVALID_ANSWER``.
+            DeclarationError: Clients cannot ask for such a model.
+        """
+        return await self.client.ask(model, message)
+
+    async def sample(
+        self,
+        messages: str | Message | Content | Sequence[str | Message | Content],
+        *,
+        system: str | None = None,
+        max_tokens: int = 1000,
+        temperature: float | None = None,
+        stop: Sequence[str] = (),
+        models: Sequence[str] = (),
+    ) -> Sample:
+        """Ask the client's model for a message; wait within the deadline.
+
+        Args:
+            messages: A text, or the messages so far.
+            system: The system prompt.
+            max_tokens: The most that the model may write.
+            temperature: The randomness of its choice.
+            stop: Texts at which it stops.
+            models: Names of models, the preferred first; the client may choose another one.
+
+        Raises:
+            AgentError: ``CLIENT_UNAVAILABLE`` where `can_sample` is false; what the client refuses with.
+        """
+        request = SampleRequest(
+            messages=messages_of(messages),
+            system=system,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            stop=tuple(stop),
+            models=tuple(models),
+        )
+        return await self.client.sample(request)
+
+    async def roots(self) -> tuple[Root, ...]:
+        """The directories that the client works in.
+
+        Raises:
+            AgentError: ``CLIENT_UNAVAILABLE`` where `has_roots` is false.
+        """
+        return await self.client.roots()
+
+    def log(self, level: LogLevel, message: str) -> None:
+        """Log a message for the caller: to its client, else as an event of its stream, else to the logger ``carmy.tools``.
+
+        Never blocks; safe in any thread. At most `MAX_LOGS` messages of one call are sent in a second; a longer text is cut.
+
+        Args:
+            level: ``debug``, ``info``, ``notice``, ``warning``, ``error``, ``critical``, ``alert`` or ``emergency``.
+            message: The text.
+
+        Raises:
+            ValueError: There is no such level.
+        """
+        if level not in LEVELS:
+            raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}")
+        text = bounded_text(message)
+        if not (self.client.log(level, text) or self.progress.log(level, text)):
+            log.log(LEVELS[level], "%s: %s", self.execution_id, text)

@@ -43,6 +43,8 @@ CODES: Mapping[str, CodeInfo] = {
     # code                                  category, recoverable, retryable, meaning
     "TOOL_NOT_FOUND": CodeInfo(_N, True, False, "There is no tool of that name."),
     "TOOL_NOT_PERMITTED": CodeInfo(_P, False, False, "The tool exists, but this view of the engine leaves it out."),
+    "RESOURCE_NOT_FOUND": CodeInfo(_N, True, False, "There is no resource at that address."),
+    "PROMPT_NOT_FOUND": CodeInfo(_N, True, False, "There is no prompt of that name."),
     "INVALID_ARGUMENTS": CodeInfo(_V, True, False, "The arguments do not fit the tool's schema."),
     "INVALID_ID": CodeInfo(_V, True, False, "The request_id is empty or longer than 256 bytes."),
     "INVALID_OUTPUT": CodeInfo(_I, False, False, "The tool ran, but its output does not fit its schema."),
@@ -57,6 +59,9 @@ CODES: Mapping[str, CodeInfo] = {
     "CANCELLED": CodeInfo(_X, False, False, "The execution was cancelled."),
     "TOOL_PANIC": CodeInfo(_I, False, False, "The tool failed in a way it did not declare."),
     "TOOL_ERROR": CodeInfo(_I, True, False, "A remote tool reported a failure in its own format."),
+    "CLIENT_UNAVAILABLE": CodeInfo(_V, False, False, "The tool needs a client that can do more than this one."),
+    "ANSWER_DECLINED": CodeInfo(_P, True, False, "The person behind the client gave no answer to the tool's question."),
+    "INVALID_ANSWER": CodeInfo(_V, True, False, "The client's answer to the tool does not fit the question."),
     "TOOL_BUSY": CodeInfo(_O, True, True, "Too many calls wait for their turn with this tool."),
     "OVERLOADED": CodeInfo(_O, True, True, "The engine runs as many executions as it may."),
     "SHUTTING_DOWN": CodeInfo(_O, True, True, "The engine is draining or closing."),

@@ -1,6 +1,6 @@
 """The events of one execution, in order.
 
-``execution.started`` → [``tool.waiting``] → ``tool.started`` → [``tool.progress`` …] → ``tool.completed`` →
+``execution.started`` → [``tool.waiting``] → ``tool.started`` → [``tool.progress``, ``tool.log`` …] → ``tool.completed`` →
 ``execution.completed``. The last event is sent exactly once, and no event follows it. Replays and refusals skip
 ``tool.*``. Consumers must ignore unknown kinds.
 """
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from .client_features import LogLevel
 from .execution_result import ExecutionResult
 
 
@@ -60,6 +61,14 @@ class ToolProgress(ExecutionEvent, frozen=True, kw_only=True):
     def partial(self) -> Any:
         """The decoded part of the result; None for a progress report."""
         return None if self.partial_json is None else msgspec.json.decode(self.partial_json)
+
+
+class ToolLog(ExecutionEvent, frozen=True, kw_only=True):
+    """The tool logged a message; see `AgentContext.log`."""
+
+    kind: ClassVar[str] = "tool.log"
+    level: LogLevel
+    message: str
 
 
 class ToolCompleted(ExecutionEvent, frozen=True, kw_only=True):

@@ -100,6 +100,13 @@ def check_middleware(middleware: object, owner: str) -> None:
         _refuse(middleware, "a middleware", owner, needs)
 
 
+def check_client(client: object, owner: str) -> None:
+    """Refuse a value that is no `ClientFeatures`. A transport may bind one for each call, so only the names are checked."""
+    names = ("can_ask", "can_sample", "has_roots", "ask", "sample", "roots", "log")
+    if isinstance(client, type) or not all(hasattr(type(client), name) or hasattr(client, name) for name in names):
+        _refuse(client, "a client", owner, f"the members {', '.join(names)} of ClientFeatures")
+
+
 def check_context(context: object, owner: str) -> None:
     """Refuse a value that is not an `AgentContext`, such as a dict from an authenticator."""
     if not isinstance(context, AgentContext):

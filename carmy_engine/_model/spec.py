@@ -21,6 +21,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: 1-128 ASCII letters, digits, ``_``, ``-``, ``.``.
+        title: Its name for people; None for none.
         description: Text for the model that chooses a tool.
         input_schema: JSON Schema 2020-12, root ``type: object``.
         output_schema: JSON Schema 2020-12 of the result.
@@ -44,6 +45,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     max_waiting: int = DEFAULT_MAX_WAITING
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
+    title: str | None = None
 
     @property
     def needs_confirmation(self) -> bool:
@@ -61,8 +63,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.idempotent and self.effect.is_safe
 
 
-class PublicSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as callers see it in the catalog; the order of the fields is the order on the wire."""
+class PublicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as callers see it in the catalog; the order of the fields is the order on the wire. Without a title, it has none there."""
 
     name: str
     description: str
@@ -72,6 +74,7 @@ class PublicSpec(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool
     parallel_safe: bool
     confirmation: Confirmation
+    title: str | None = None
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):

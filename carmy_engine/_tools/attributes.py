@@ -26,6 +26,7 @@ class ToolAttributes(TypedDict, total=False):
         effect: What the tool does to the world. Required.
         description: What a model reads to choose it. Default: the docstring without its ``Args:`` section.
         name: 1-128 ASCII letters, digits, ``_``, ``-``, ``.``. Default: the function's name.
+        title: Its name for people, such as in the list of a client.
         idempotent: Repeating the call is harmless.
         parallel_safe: False means that calls to this tool take turns.
         confirmation: ``required``: a call needs the permission ``confirm:<tool>``.
@@ -40,6 +41,7 @@ class ToolAttributes(TypedDict, total=False):
     effect: Required[Effect | Literal["none", "read", "write", "external_write", "destructive"]]
     description: str | None
     name: str | None
+    title: str | None
     idempotent: bool
     parallel_safe: bool
     confirmation: Confirmation | Literal["none", "required"]
@@ -77,7 +79,7 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
     for name in ("idempotent", "parallel_safe", "register"):
         if not isinstance(given.get(name, False), bool):
             raise refuse(function, f"{name}={given[name]!r} is neither True nor False", "Write one of the two.")
-    for name in ("name", "description"):
+    for name in ("name", "title", "description"):
         if not isinstance(given.get(name), str | None):
             raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
     reconcile = given.get("reconcile")

@@ -341,7 +341,7 @@ def _invalid_schema(declaration: ToolDeclaration, what: str) -> AgentError:
 
 def _check_text(spec: ToolSpec, location: str) -> None:
     try:
-        msgspec.json.encode([spec.description, spec.input_schema, spec.output_schema], enc_hook=jsonable)
+        msgspec.json.encode([spec.title, spec.description, spec.input_schema, spec.output_schema], enc_hook=jsonable)
     except UnicodeEncodeError:
         message = f"{location}: its description or a schema has a lone surrogate, which is not valid Unicode"
         raise AgentError.standard("INVALID_SCHEMA", message, details={"tool": spec.name}) from None

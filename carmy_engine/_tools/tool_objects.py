@@ -163,6 +163,23 @@ def schema_of(type: Any, *, output: bool = False) -> Mapping[str, Any]:  # noqa:
     return {**whole["properties"][_INPUT], **kept}
 
 
+def parser_of_type(type: type[Any]) -> tuple[Mapping[str, Any], Callable[[bytes], Any]]:  # noqa: A002 - as above
+    """The schema of an object type, and the function from its JSON to a value, which raises as `CompiledTool.parse` does.
+
+    Raises:
+        DeclarationError: It is no object type, or has no JSON form.
+    """
+    if not is_object_type(type):
+        name = getattr(type, "__qualname__", repr(type))
+        raise DeclarationError(f"{name} is no model, dataclass, TypedDict or msgspec Struct")
+    try:
+        parser = arguments_parser(_of_type, _plan(input=type))
+    except (UnusableType, NameError) as problem:
+        raise DeclarationError(f"{type.__qualname__}: {problem}") from None
+    parse = parser.bind({})
+    return parser.schema, lambda data: parse(data)[_INPUT]
+
+
 _INPUT = "input"
 
 

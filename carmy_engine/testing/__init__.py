@@ -3,6 +3,7 @@
 - `SCRIPTED_TOOLS` follow the script in their arguments; they act on a `Stage` (gates that hold calls, counts of effects).
 - `RecordingSink` stores every audit record.
 - `Probe` calls an executor in few words.
+- `ScriptedClient` answers tools that ask the client behind their call.
 - `compile_tool` makes a `CompiledTool`, which `carmy_engine.open_engine` takes, from a tool.
 - `check_executor` proves that an executor, such as the client of a transport, runs tools as the engine does.
 - `check_store` proves that a store keeps request_ids as the engine needs it.
@@ -17,6 +18,7 @@ from .._tools.declaration import compile_tool
 from ._probe import Probe
 from ._stage import Stage
 from ._suite import RequirementError
+from .client import ScriptedClient
 from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
 from .sinks import RecordingSink
 from .store import STORE_CHECKS, MakeStore, StoreCheck, check_store
@@ -34,6 +36,7 @@ __all__ = [
     "Probe",
     "RecordingSink",
     "RequirementError",
+    "ScriptedClient",
     "Stage",
     "StoreCheck",
     "check_executor",

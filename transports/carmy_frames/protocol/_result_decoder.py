@@ -16,10 +16,12 @@ from carmy_engine import (
     NextAction,
     PublicSpec,
     ToolCompleted,
+    ToolLog,
     ToolProgress,
     ToolStarted,
     ToolWaiting,
 )
+from carmy_engine.abc import LogLevel
 from carmy_engine.codec import decode
 
 _ABSENT = msgspec.Raw(b"")
@@ -48,6 +50,7 @@ class _Payload(msgspec.Struct, frozen=True, kw_only=True):
     progress: float | None = None
     total: float | None = None
     message: str | None = None
+    level: LogLevel = "info"
     partial: msgspec.Raw = _ABSENT
     duration_ms: float = 0.0
     waited_ms: float = 0.0
@@ -103,7 +106,7 @@ def parse_event(kind: str, seq: int, body: bytes, tool: str) -> ExecutionEvent |
     if kind == ExecutionCompleted.kind:
         result = parse_result(body)
         return ExecutionCompleted(seq=seq, execution_id=result.execution_id, tool=tool, result=result)
-    if kind not in _SIMPLE and kind not in (ToolProgress.kind, ToolCompleted.kind):
+    if kind not in _SIMPLE and kind not in (ToolProgress.kind, ToolLog.kind, ToolCompleted.kind):
         return None
     found: _Payload = decode(body, decoder=_payloads)
     name = found.tool or tool
@@ -116,6 +119,10 @@ def parse_event(kind: str, seq: int, body: bytes, tool: str) -> ExecutionEvent |
             total=found.total,
             message=found.message,
             partial_json=None if found.partial is _ABSENT else bytes(found.partial),
+        )
+    if kind == ToolLog.kind:
+        return ToolLog(
+            seq=seq, execution_id=found.execution_id, tool=name, level=found.level, message=found.message or ""
         )
     if kind == ToolCompleted.kind:
         return ToolCompleted(
