@@ -93,7 +93,7 @@ class Root(msgspec.Struct, frozen=True):
     """A directory, or another place, that the client works in.
 
     Attributes:
-        uri: Its address, such as ``file:///home/ana/shop``.
+        uri: Its address, such as ``file:///srv/shop``.
         name: Its name, for people.
     """
 
@@ -120,7 +120,7 @@ class ClientFeatures(Protocol):
 
     @property
     def has_roots(self) -> bool:
-        """The client tells its roots."""
+        """The client has roots."""
         ...
 
     def ask(self, message: str, schema: Mapping[str, Any], /) -> Awaitable[Answer]:

@@ -204,7 +204,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def has_roots(self) -> bool:
-        """True when the client has told that it has roots."""
+        """True when `roots` can be used."""
         return self.client.has_roots
 
     async def ask(self, model: type[T], message: str) -> T:

@@ -99,7 +99,7 @@ class Message(msgspec.Struct, frozen=True):
 
     Attributes:
         content: A text, or other content.
-        role: Who says it.
+        role: Its speaker.
     """
 
     content: Content
@@ -147,7 +147,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change that a watcher is told of.
+    """A change, for watchers.
 
     Attributes:
         kind: The list that has changed: ``tools``, ``resources`` or ``prompts``; or ``resource``, the content of one.

@@ -21,7 +21,7 @@ MAX_URI_CHARS = 8192
 
 
 class TemplateError(ValueError):
-    """A template that cannot be matched; the text says why."""
+    """A template that cannot be matched; the text is the reason."""
 
 
 class _Variable(NamedTuple):
@@ -58,7 +58,7 @@ class UriTemplate:
         for found in _EXPRESSION.finditer(path):
             literal = path[end : found.start()]
             if self._variables and not literal:
-                raise TemplateError("two variables stand side by side, so that their values could not be told apart")
+                raise TemplateError("two variables stand side by side, so that their values cannot be separated")
             self._literals.append(literal)
             self._variables.append(_variable(found[1]))
             end = found.end()

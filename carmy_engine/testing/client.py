@@ -18,7 +18,7 @@ class ScriptedClient:
         answers: Answers of the person, in order: values by name to accept, an `Answer`, or an exception to raise. After the last one
             the person never answers. None: the client cannot ask.
         samples: Messages of the model, in the same way. None: the client has no model.
-        roots: The roots. None: the client has none to tell.
+        roots: The roots. None: the client has none.
         takes_logs: The client takes log messages.
 
     Attributes:

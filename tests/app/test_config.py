@@ -51,6 +51,8 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
     """One rule names the variable of every key, and no two keys share one."""
     samples = {
         "name": "n",
+        "title": "Shop",
+        "instructions": "Search first.",
         "version": "2.1",
         "app": "m:a",
         "address": "127.0.0.1:9",
@@ -93,6 +95,8 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
     assert load(tmp_path, environ={variables[key]: text for key, text in samples.items()}) == Settings(
         name="n",
         version="2.1",
+        title="Shop",
+        instructions="Search first.",
         app="m:a",
         address="127.0.0.1:9",
         reuse_port=True,

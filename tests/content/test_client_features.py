@@ -134,7 +134,7 @@ async def test_a_person_is_asked_for_a_model() -> None:
     ],
 )
 async def test_answers_are_checked(answer: object, code: str, says: str) -> None:
-    """A refusal, an answer that does not fit and a failing client each end the tool with an error that says so."""
+    """A refusal, an answer that does not fit and a failing client each end the tool with an error of its own."""
     client = ScriptedClient(answers=[answer])  # type: ignore[list-item]
     async with app.open() as engine:
         with pytest.raises(AgentError, match=says) as raised:
