@@ -151,6 +151,22 @@ class Kind:
         return {} if inner is None else generator.name_schema(inner)
 
 
+class AnyJson(Kind):
+    """A type that allows any JSON."""
+
+    def takes_null(self, walk: Walk, node: Node) -> bool:
+        return True
+
+    def can_be_name(self, walk: Walk, node: Node) -> bool:
+        return True
+
+    def may_be_infinite(self, walk: Walk, node: Node) -> bool:
+        return True
+
+    def write(self, walk: Walk, node: Node) -> Node:
+        return node if "serialization" in node else {**node, "serialization": PLAIN}
+
+
 class Refused(Kind):
     """What JSON cannot carry."""
 

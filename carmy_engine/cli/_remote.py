@@ -7,13 +7,13 @@ import http.client
 import socket
 import ssl
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from .._config.address import split_unix_url
+from .._config.server_url import check_token, parse_server_url
 from .._model.error_boundary import reason_of
-from .._model.errors import OutcomeUnknownError
+from .._model.errors import ConfigurationError, OutcomeUnknownError
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
 from ._outcome import Failure, UsageError
@@ -84,21 +84,21 @@ def call(
     """
     ordinary, file = split_unix_url(url)
     try:
-        parts = urlsplit(ordinary)
-        port = parts.port
-    except ValueError as error:
-        raise UsageError(f"--url {url!r} is not valid: {error}") from None
-    if parts.scheme not in ("http", "https") or parts.hostname is None:
-        raise UsageError(f"--url must be like http://127.0.0.1:3000, not {url!r}")
+        parts = parse_server_url(ordinary, schemes=("http", "https"), example="http://127.0.0.1:3000", has_query=False)
+        if token is not None:
+            check_token(token)
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from None
+    assert parts.hostname is not None
     path = parts.path.rstrip("/")
     if not path.endswith(EXECUTE_PATH):
         path += EXECUTE_PATH
-    connection = _connection(parts.scheme, parts.hostname, port, ca_file) if file is None else _UnixConnection(file)
+    connection = (
+        _connection(parts.scheme, parts.hostname, parts.port, ca_file) if file is None else _UnixConnection(file)
+    )
     body = msgspec.convert(request, _RequestBody, from_attributes=True)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if token is not None:
-        if token.split() != [token] or not token.isascii():
-            raise UsageError("--token is empty, or contains white space or characters beyond ASCII")
         headers["Authorization"] = f"Bearer {token}"
     with contextlib.closing(connection):
         try:

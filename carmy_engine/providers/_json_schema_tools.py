@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .._json_schema import SchemaFault, bundled
-from .._json_schema.keywords import LISTS, SINGLE, TABLES
+from .._json_schema.keywords import LISTS, SINGLE, TABLES, subschemas
 from .._model.type_guards import is_dict, is_list, is_mapping
 
 Schema = dict[str, Any]
@@ -23,14 +23,8 @@ class _TooLargeError(Exception):
 
 
 def parts_of(node: Mapping[str, Any]) -> Iterator[Schema]:
-    """The schemas right inside a schema, those of definitions included."""
-    for key in SINGLE:
-        if is_dict(part := node.get(key)):
-            yield part
-    for key in LISTS:
-        yield from (part for part in node.get(key, ()) if is_dict(part))
-    for key in TABLES:
-        yield from (part for part in node.get(key, {}).values() if is_dict(part))
+    """The schemas right inside a schema that are objects, those of definitions included."""
+    return (part for _, part in subschemas(node) if is_dict(part))
 
 
 def mapped(node: Mapping[str, Any], change: Callable[[Schema], Schema]) -> Schema:

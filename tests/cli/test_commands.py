@@ -154,11 +154,11 @@ def test_the_request_id_of_a_call(carmy: Carmy) -> None:
         (("call", "slow.py", "sleep", "--timeout", "0"), "--timeout must be a number of seconds above 0"),
         (("call", "slow.py", "sleep", "--url", "http://127.0.0.1:1"), "takes no target"),
         (("call", "slow.py", "sleep", "--on-running", "join"), "on-running"),
-        (("call", "sleep", "--url", "ftp://x"), "--url must be like http://127.0.0.1:3000"),
+        (("call", "sleep", "--url", "ftp://x"), "the URL of a server must be like http://127.0.0.1:3000"),
         (("call", "slow.py", "sleep", "--token", "a"), "--token is for a running server"),
         (
             ("call", "sleep", "--url", "http://127.0.0.1:1", "--token", "a b"),
-            "--token is empty, or contains white space",
+            "a bearer token is empty, or contains white space",
         ),
     ],
 )

@@ -19,6 +19,7 @@ import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field
 
 from carmy_engine import AgentContext, App, Arg, Effect, ToolSpec
+from tests.support.recursive import Sum
 
 app = App("costly")
 PRIME = sys.hash_info.modulus
@@ -52,21 +53,6 @@ class Dog(BaseModel):
     kind: Literal["dog"]
     age: int
 
-
-class Add(BaseModel):
-    left: Sum
-    right: Sum
-
-
-class Multiply(BaseModel):
-    left: Sum
-    right: Sum
-    factor: int
-
-
-Sum = int | Add | Multiply
-Add.model_rebuild()
-Multiply.model_rebuild()
 
 Nested = typing_extensions.TypeAliasType("Nested", "int | str | list[Nested] | dict[str, Nested]")
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 from ..._model.type_guards import is_dict
 from ..annotations import UnusableType, names_of_types
 from ..expander import Expander
-from ..kind import PLAIN, Errors, Kind, Proof, Steps, Walk, uncertain
+from ..kind import AnyJson, Errors, Kind, Proof, Steps, Walk, uncertain
 from ..labels import NULL, VALUE
 from ..nodes import Node, function_of, is_pydantics
 from ..structs import is_struct, struct_of
@@ -116,17 +116,8 @@ class Before(Transparent):
         return {"type": "any"} if walk.is_bare else walk.parts(node)
 
 
-class Plain(Kind):
+class Plain(AnyJson):
     """A validator in place of a type."""
-
-    def takes_null(self, walk: Walk, node: Node) -> bool:
-        return True
-
-    def can_be_name(self, walk: Walk, node: Node) -> bool:
-        return True
-
-    def may_be_infinite(self, walk: Walk, node: Node) -> bool:
-        return True
 
     def accept(self, walk: Walk, node: Node) -> Node:
         return {"type": "any"} if walk.is_bare else node
@@ -139,9 +130,6 @@ class Plain(Kind):
 
     def convert(self, walk: Walk, node: Node) -> Node:
         return {"type": "any"} if walk.is_bare else node
-
-    def write(self, walk: Walk, node: Node) -> Node:
-        return node if "serialization" in node else {**node, "serialization": PLAIN}
 
     def publish_name(self, generator: Any, node: Any) -> Node:
         return {}

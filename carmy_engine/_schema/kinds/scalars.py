@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import core_schema
 
-from ..kind import PLAIN, Ask, Errors, Kind, Proof, Walk, certain, uncertain
+from ..kind import AnyJson, Ask, Errors, Kind, Proof, Walk, certain, uncertain
 from ..labels import first_of, named
 from ..nodes import Node, without
 
@@ -57,26 +57,14 @@ class Scalar(Kind):
     convert = accept
 
 
-class AnyValue(Kind):
+class AnyValue(AnyJson):
     """Any JSON."""
-
-    def takes_null(self, walk: Walk, node: Node) -> bool:
-        return True
-
-    def can_be_name(self, walk: Walk, node: Node) -> bool:
-        return True
-
-    def may_be_infinite(self, walk: Walk, node: Node) -> bool:
-        return True
 
     def proof(self, walk: Walk, node: Node) -> Proof:
         return certain
 
     def accept_name(self, walk: Walk, node: Node) -> Node:
         return {"type": "str"}
-
-    def write(self, walk: Walk, node: Node) -> Node:
-        return node if "serialization" in node else {**node, "serialization": PLAIN}
 
 
 class Null(Scalar):

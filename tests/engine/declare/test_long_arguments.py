@@ -25,6 +25,7 @@ from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools import arguments as _arguments
 from carmy_engine.errors import AgentError
 from carmy_engine.testing import CompiledTool
+from tests.support.recursive import Add, Sum
 
 from .conftest import parsed, taking_tool
 from .test_agreement import ANNOTATIONS, VALUES
@@ -59,21 +60,6 @@ class Point(msgspec.Struct):
 class Options(typing_extensions.TypedDict, total=False):
     depth: int
 
-
-class Add(BaseModel):
-    left: Sum
-    right: Sum
-
-
-class Multiply(BaseModel):
-    left: Sum
-    right: Sum
-    factor: int
-
-
-Sum = int | Add | Multiply
-Add.model_rebuild()
-Multiply.model_rebuild()
 
 Nested = typing_extensions.TypeAliasType("Nested", "int | list[Nested] | dict[str, Nested]")
 

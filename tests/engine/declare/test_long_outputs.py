@@ -19,6 +19,7 @@ from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools import output
 from carmy_engine.errors import AgentError
 from carmy_engine.testing import CompiledTool
+from tests.support.recursive import Add, Multiply, Sum
 
 from .conftest import giving_tool, rendered
 from .test_agreement import ANNOTATIONS, VALUES
@@ -28,21 +29,6 @@ class Line(BaseModel):
     sku: str
     note: str | None = None
 
-
-class Add(BaseModel):
-    left: Sum
-    right: Sum
-
-
-class Multiply(BaseModel):
-    left: Sum
-    right: Sum
-    factor: int
-
-
-Sum = int | Add | Multiply
-Add.model_rebuild()
-Multiply.model_rebuild()
 
 Nested = typing_extensions.TypeAliasType("Nested", "int | list[Nested] | None")
 

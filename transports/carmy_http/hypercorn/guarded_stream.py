@@ -19,6 +19,7 @@ from ..http1.response_bytes import render_response
 from ..limits import LATE_SECONDS, READ_BYTES, WRITE_BYTES
 from ..message import Response
 from .admission import Admission
+from .parser_stream import ParserStream
 from .tls_stream import OverTls, TlsStream
 
 _CONTINUE = b"HTTP/1.1 100 \r\n\r\n"
@@ -33,7 +34,7 @@ class _Phase(enum.Enum):
     """None: the request is complete, and the next one waits until this one has been answered."""
 
 
-class GuardedStream(trio.abc.HalfCloseableStream):
+class GuardedStream(ParserStream):
     """A stream that gives a parser one checked request at a time, rewritten in the plainest form.
 
     - Heads and bodies are read by `carmy_net.http1` first. The parser gets their content without chunk extensions, trailers,
@@ -67,13 +68,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         admission: Admission,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
-        self.socket = stream.socket
-        self._stream = stream
-        self._settings = settings
+        super().__init__(stream, settings, log)
         self._is_draining = is_draining
         self._refusal = refusal
         self._admission = admission
-        self._log = log
         self._phase = _Phase.HEAD
         self._heads = HeadReader(settings.max_head_bytes)
         self._body = BodyReader(0)
@@ -85,16 +83,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._is_first = True  # the next request, of this connection
         self._expecting = False  # the rest of a head
         self._deadline = trio.current_time() + settings.header_timeout_secs
-        self._reading = trio.CancelScope()
-        self._serving = trio.CancelScope()
         self._running = 0  # requests that the application works on, also behind its answer
         self._written = bytearray()  # by the server, and not sent
         self._answered = False
         self._sending = trio.StrictFIFOLock()
-        self._client_ended = False
-        self._lingers = True
-        self._closed = False
-        self._broken = False
 
     # For the server
 
@@ -107,10 +99,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._checked:
-            if self._closed:
-                raise trio.ClosedResourceError
-            if self._broken:
-                raise trio.BrokenResourceError
+            self._check_open()
             try:
                 begins = self._phase is _Phase.HEAD
                 self._check_received()
@@ -141,20 +130,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             trio.BrokenResourceError: The client has gone.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._closed:
-            raise trio.ClosedResourceError
-        if self._broken:
-            raise trio.BrokenResourceError
+        self._check_open()
         self._answered = True
         self._written += data
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Part of the interface: `send_all` never blocks."""
-        await trio.lowlevel.checkpoint()
-
-    async def send_eof(self) -> None:
-        """Part of the interface: `finish` sends the end, behind everything else."""
-        await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """End reading and writing for the server. The connection stays open for `finish`."""
@@ -378,13 +356,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
                 for start in range(0, len(view), WRITE_BYTES):
                     if self._broken:
                         return
-                    with trio.move_on_after(self._settings.write_timeout_secs) as scope:
-                        await self._stream.send_all(view[start : start + WRITE_BYTES])
-                    if scope.cancelled_caught:
-                        self._log.info(
-                            "closing a connection: the client took nothing for %g seconds",
-                            self._settings.write_timeout_secs,
-                        )
+                    if not await self._send_within_limit(view[start : start + WRITE_BYTES]):
                         self.abort()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self.abort()
@@ -392,17 +364,6 @@ class GuardedStream(trio.abc.HalfCloseableStream):
                 # Part of a message may be out: nothing sensible can follow it.
                 self.abort()
                 raise
-
-    async def _linger(self) -> None:
-        """Shut down sending, and read until the client closes its side, within limits."""
-        with trio.move_on_after(self._settings.linger_timeout_secs):
-            await self._stream.send_eof()
-            discarded = 0
-            while discarded < self._settings.max_linger_bytes:
-                data = await self._stream.receive_some(READ_BYTES)
-                if not data:
-                    return
-                discarded += len(data)
 
 
 class GuardedTlsStream(OverTls, GuardedStream):

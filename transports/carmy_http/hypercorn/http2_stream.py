@@ -35,6 +35,7 @@ from .admission import Admission
 from .http2_budget import ENHANCE_YOUR_CALM, Budget, Http2Error
 from .http2_exchange import CANCEL, MAX_FRAME_BYTES, NO_ERROR, PROTOCOL_ERROR, Http2Exchange
 from .http2_head import read_http2_head
+from .parser_stream import ParserStream
 from .tls_stream import OverTls, TlsStream
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -79,7 +80,7 @@ _CONTINUE = b"\x08\x03100"
 """``:status: 100``, in a form that leaves the client's table of headers alone."""
 
 
-class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
+class GuardedHttp2Stream(OverTls, ParserStream):
     """A stream that gives a parser of HTTP/2 the frames of checked requests, with header blocks in their plainest form.
 
     - A request that breaks a rule gets an answer of its own, and the parser none of it. Only what leaves the state of the
@@ -114,14 +115,11 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         admission: Admission,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
-        self.socket = stream.socket
-        self._stream = stream
-        self._settings = settings
+        super().__init__(stream, settings, log)
         self.write_seconds = settings.write_timeout_secs
         self._max_block_bytes = BLOCK_FACTOR * settings.max_head_bytes
         self._refusal = refusal
         self._admission = admission
-        self._log = log
         self._decoder = Decoder(self._max_block_bytes)
         self._decoder.max_allowed_table_size = _MAX_TABLE_BYTES
         self._encoder = Encoder()
@@ -145,12 +143,6 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         self._has_outgoing = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
         self._is_finishing = False
-        self._reading = trio.CancelScope()
-        self._serving = trio.CancelScope()
-        self._client_ended = False
-        self._lingers = True
-        self._closed = False
-        self._broken = False
         if is_draining():
             self.drain()
 
@@ -166,10 +158,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
         taken = 0
         while not self._passed:
-            if self._closed:
-                raise trio.ClosedResourceError
-            if self._broken:
-                raise trio.BrokenResourceError
+            self._check_open()
             try:
                 frame = self._next_frame()
                 if frame is not None:
@@ -204,10 +193,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
             trio.BrokenResourceError: The client has gone.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._closed:
-            raise trio.ClosedResourceError
-        if self._broken:
-            raise trio.BrokenResourceError
+        self._check_open()
         view = memoryview(data)
         over: list[Http2Exchange] = []
         while view:
@@ -228,14 +214,6 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         for exchange in over:
             self._end_exchange(exchange)
         self._has_outgoing.set()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Part of the interface: `send_all` never blocks."""
-        await trio.lowlevel.checkpoint()
-
-    async def send_eof(self) -> None:
-        """Part of the interface: `finish` sends the end, behind everything else."""
-        await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """End reading and writing for the server. The connection stays open for `finish`."""
@@ -273,13 +251,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
         """Take leave of the client within bounds, and close."""
         try:
             if self._lingers and not self._broken:
-                with trio.move_on_after(self._settings.linger_timeout_secs):
-                    await self._stream.send_eof()
-                    discarded = 0
-                    while discarded < self._settings.max_linger_bytes and (
-                        data := await self._stream.receive_some(READ_BYTES)
-                    ):
-                        discarded += len(data)
+                await self._linger()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
@@ -634,10 +606,7 @@ class GuardedHttp2Stream(OverTls, trio.abc.HalfCloseableStream):
                     continue
                 piece = bytes(self._outgoing[:WRITE_BYTES])
                 del self._outgoing[:WRITE_BYTES]
-                with trio.move_on_after(self.write_seconds) as scope:
-                    await self._stream.send_all(piece)
-                if scope.cancelled_caught:
-                    self._log.info("closing a connection: the client took nothing for %g seconds", self.write_seconds)
+                if not await self._send_within_limit(piece):
                     self.abort()
                 self._room.unpark_all()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
