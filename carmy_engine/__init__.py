@@ -30,12 +30,12 @@ from ._config.settings import (
     WebSocketSettings,
 )
 from ._engine.engine import BoundEngine, Engine, EngineStatistics, open_engine
+from ._execution.completion import MemorySink
+from ._execution.execution import ExecutionSummary
 from ._execution.grace import grace
-from ._execution.inflight import ExecutionSummary
 from ._execution.listing import ListedExecution, ListedState
 from ._execution.model_calls import ModelCall, ModelResult, run_calls
 from ._execution.policy import RateLimit, RequireToolPermission, SafePolicy
-from ._execution.sinks import MemorySink
 from ._model.cause import Cause
 from ._model.context import AgentContext, Cancellation, Progress
 from ._model.effect import Confirmation, Effect
@@ -50,10 +50,9 @@ from ._model.events import (
     ToolStarted,
     ToolWaiting,
 )
-from ._model.execution_result import ExecutionResult
 from ._model.record import ExecutionRecord
 from ._model.request import ExecutionRequest
-from ._model.result import ExecutionStatus, NextAction
+from ._model.result import ExecutionResult, ExecutionStatus, NextAction
 from ._model.run import RunContext
 from ._model.settlement import Completed, Failed, NotStarted, Settlement, Unknown
 from ._model.spec import Catalog, PublicSpec, ToolSpec

@@ -24,6 +24,7 @@ from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress,
 from ._config.server_url import check_token, parse_server_url
 from ._engine.remote_arguments import encode_remote_arguments
 from ._execution.event_stream import EventBuffer
+from ._execution.execution import new_execution_id
 from ._execution.trio_internals import LazyDeadlineScope
 from ._idempotency.decisions import may_join
 from ._model.error_boundary import (
@@ -41,7 +42,6 @@ from ._model.error_boundary import (
 )
 from ._model.extras import missing_extra
 from ._model.fingerprint import fingerprint
-from ._model.ids import new_execution_id
 from ._model.loops import require_trio
 from ._model.rate_limited_log import BURST_LINES, RateLimitedLogger
 from ._model.request import OnRunning

@@ -10,16 +10,14 @@ import msgspec
 import trio
 
 from .._config.settings import Settings
-from .._execution.completion import Finisher
+from .._execution.completion import Finisher, MemorySink, Sinks
 from .._execution.event_stream import EventBuffer, StreamListener, open_stream
-from .._execution.execution import Caller
+from .._execution.execution import Caller, ExecutionSummary, Inflight
 from .._execution.grace import GRACE_SECONDS, grace
-from .._execution.inflight import ExecutionSummary, Inflight
 from .._execution.invoke import Invoker
 from .._execution.layers import with_layers
 from .._execution.listing import LIST_PERMISSION, ListedExecution, listing
 from .._execution.refusals import Refusals
-from .._execution.sinks import MemorySink, Sinks
 from .._execution.threads import Threads
 from .._execution.tool_table import Registry
 from .._execution.trio_internals import install_nursery_guards
@@ -33,7 +31,6 @@ from .._model.context import AgentContext
 from .._model.error_boundary import raise_single
 from .._model.errors import AgentError, ClosedError, DeclarationError
 from .._model.events import ExecutionEvent
-from .._model.execution_result import ExecutionResult
 from .._model.host_objects import check_client, check_confirm, check_context
 from .._model.protocols import (
     Authenticator,
@@ -46,6 +43,7 @@ from .._model.protocols import (
     Sink,
 )
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._model.run import RunContext
 from .._model.spec import Catalog
 from ..stores import memory

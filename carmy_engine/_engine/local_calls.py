@@ -12,8 +12,8 @@ from .._execution.model_calls import ModelCall, ModelResult, request_id_of, requ
 from .._model.compiled_tool import CompiledTool
 from .._model.context import AgentContext
 from .._model.errors import AgentError, DeclarationError
-from .._model.execution_result import ExecutionResult
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._schema.json_form import encode_arguments
 from .._tools.declaration import ToolDeclaration, declaration_of
 from ..providers import Format, Provider, provider

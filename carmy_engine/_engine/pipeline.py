@@ -15,8 +15,7 @@ import trio
 
 from .._execution.cancel_causes import cancelled_error
 from .._execution.completion import Finisher
-from .._execution.execution import Caller, Execution, Listener
-from .._execution.inflight import Inflight
+from .._execution.execution import Caller, Execution, Inflight, Listener, new_execution_id
 from .._execution.invoke import Ending, Invoker
 from .._execution.policy import SafePolicy
 from .._execution.tool_table import Registered, Registry
@@ -27,11 +26,9 @@ from .._model.codec import check_timeout_ms
 from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from .._model.errors import AgentError
-from .._model.execution_result import ExecutionResult
-from .._model.ids import new_execution_id
 from .._model.request import ExecutionRequest
 from .._model.reservation import Identity
-from .._model.result import Outcome
+from .._model.result import ExecutionResult, Outcome
 from .._schema.json_form import encode_arguments
 from .long_checks import LongChecks
 
@@ -194,7 +191,7 @@ class Pipeline:
                     if identity is not None:
                         ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
                         reserved = ending is None
-                    if ending is None and (found.turn is not None or execution.armed):
+                    if ending is None and (found.turn is not None or execution.may_have_waited):
                         ending = await self._run_in_turn(found, arguments, execution)
                     elif ending is None:  # the common case: nothing to wait for, nothing to release
                         ending = await self.invoker.invoke(found.tool, arguments, execution)
@@ -243,7 +240,7 @@ class Pipeline:
             execution.start_deadline()
             await turn.take()
         try:
-            if execution.armed:
+            if execution.may_have_waited:
                 # A cancel that arrived at the end of the wait: stop here, before the tool runs up to its first await.
                 await trio.lowlevel.checkpoint_if_cancelled()
             return await self.invoker.invoke(found.tool, arguments, execution)

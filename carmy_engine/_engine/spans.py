@@ -16,9 +16,9 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from .._execution.execution import Caller, Listener
 from .._model.errors import AgentError
-from .._model.execution_result import ExecutionResult
 from .._model.record import ExecutionRecord
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._version import __version__
 from .pipeline import Pipeline
 

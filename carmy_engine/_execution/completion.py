@@ -1,18 +1,86 @@
-"""Last steps of every execution: the result, the record, the history entry and the last event."""
+"""Last steps of every execution: the result, the record and its sinks, the history entry and the last event."""
 
 from __future__ import annotations
 
+import inspect
+from collections import deque
+from collections.abc import Callable, Sequence
+
 import msgspec
 
+from .._model.error_boundary import is_ctrl_c, log_fault
 from .._model.errors import AgentError
-from .._model.execution_result import ExecutionResult
+from .._model.host_objects import close_coroutine
+from .._model.protocols import Sink
 from .._model.record import ExecutionRecord
-from .._model.result import NextAction, Outcome, status_of
+from .._model.result import ExecutionResult, ExecutionStatus, NextAction, Outcome, status_of
 from .._model.spec import ToolSpec
-from .execution import RUN_FIELDS, Execution
-from .inflight import Inflight
+from .execution import RUN_FIELDS, Execution, Inflight
 from .invoke import Ending
-from .sinks import Sinks
+
+
+class MemorySink:
+    """Keeps the newest records in memory, and drops older ones.
+
+    Args:
+        limit: Number of records.
+    """
+
+    def __init__(self, limit: int = 1000) -> None:
+        self._records: deque[ExecutionRecord] = deque(maxlen=limit)
+
+    def record(self, record: ExecutionRecord) -> None:
+        """Keep one record."""
+        self._records.append(record)
+
+    def newest(self, limit: int | None = None) -> list[ExecutionRecord]:
+        """The records, newest first."""
+        return list(reversed(self._records))[:limit]
+
+
+class Sinks:
+    """All sinks of an engine, in the order in which they were added.
+
+    Attributes:
+        failures: How often a sink raised. The answer of an execution does not depend on its sinks.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks: list[tuple[Sink, Callable[[ExecutionRecord], object]]] = [(sink, sink.record) for sink in sinks]
+        self.failures = 0
+
+    def record(self, record: ExecutionRecord) -> None:
+        """Pass a record to every sink."""
+        for sink, take in self._sinks:
+            try:
+                answer = take(record)
+            except BaseException as error:  # noqa: BLE001 - the boundary, without the price of a call
+                self._fail(sink, record, error)
+            else:
+                if answer is not None:
+                    self._fail(sink, record, _unawaited(answer))
+
+    def _fail(self, sink: Sink, record: ExecutionRecord, error: BaseException | None) -> None:
+        """Count and log a failure of a sink. The caller of a committed effect still gets its answer.
+
+        Raises:
+            KeyboardInterrupt: It is a Ctrl-C.
+        """
+        if error is None:
+            return
+        if is_ctrl_c(error):
+            raise error
+        self.failures += 1
+        log_fault(f"the sink {type(sink).__name__}, given the record of {record.execution_id},", error)
+
+
+def _unawaited(answer: object) -> TypeError | None:
+    """Error of a sink that returned an awaitable and so took no record; None for any other answer."""
+    if not inspect.isawaitable(answer):
+        return None
+    name = type(answer).__name__  # pyright: ignore[reportUnknownArgumentType]  # a class of which nothing is known
+    close_coroutine(answer)
+    return TypeError(f"record returned a {name}, which nothing awaits; it must be a plain function")
 
 
 class Finisher:
@@ -36,7 +104,7 @@ class Finisher:
             error=None if error is None else error.info,
             exception=ending.exception,
             duration_ms=execution.duration_ms,
-            cacheable=error is None and spec is not None and spec.is_cacheable,
+            cacheable=error is None and spec is not None and _is_cacheable(spec),
             next_actions=()
             if error is None or spec is None
             else _next_actions(error, spec, confirmable=ending.confirmable),
@@ -47,7 +115,7 @@ class Finisher:
             execution.output_bytes = len(ending.data_json)
         if not execution.gone:
             # Without the exception: its traceback would keep the tool's frames alive.
-            execution.result = result.without_exception()
+            execution.result = result if result.exception is None else result.without_exception()
         self._inflight.remember(execution)
         self._tell(execution, result)
         execution.scope = execution.listener = execution.returned = None  # the execution is kept, and these are large
@@ -61,7 +129,7 @@ class Finisher:
             data_json=outcome.data_json,
             error=outcome.error,
             replayed=True,
-            cacheable=error is None and spec.is_cacheable,
+            cacheable=error is None and _is_cacheable(spec),
             next_actions=() if error is None else _next_actions(error, spec),
         )
         self._record(execution, spec, result, None)
@@ -81,7 +149,7 @@ class Finisher:
             context.transport,
             execution.tool,
             None if spec is None else spec.effect,
-            status_of(result.error),
+            ExecutionStatus.COMPLETED if result.error is None else status_of(result.error),
             None if result.error is None else result.error.code,
             None if ending is None else ending.cause,
             result.duration_ms,
@@ -97,6 +165,11 @@ class Finisher:
     def _tell(self, execution: Execution, result: ExecutionResult) -> None:
         if execution.listener is not None:
             execution.listener.execution_completed(execution, result)
+
+
+def _is_cacheable(spec: ToolSpec) -> bool:
+    """True when the caller may reuse a successful result."""
+    return spec.idempotent and spec.effect.is_safe
 
 
 def _next_actions(error: AgentError, spec: ToolSpec, *, confirmable: bool = False) -> tuple[NextAction, ...]:

@@ -26,7 +26,7 @@ from .._model.events import (
     ToolStarted,
     ToolWaiting,
 )
-from .._model.execution_result import ExecutionResult
+from .._model.result import ExecutionResult
 from .._model.text import sendable_text
 from .execution import Execution
 

@@ -15,11 +15,12 @@ from .._model.cause import Cause
 from .._model.error import ErrorInfo
 from .._model.error_boundary import raise_single
 from .._model.errors import AgentError, ClosedError, OutcomeUnknownError
-from .._model.execution_result import ExecutionResult
-from .._model.ids import MAX_REQUEST_ID_BYTES, new_execution_id
+from .._model.ids import MAX_REQUEST_ID_BYTES
 from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._model.run import RunContext
+from .execution import new_execution_id
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from .._model.context import AgentContext
 from .._model.errors import AgentError
-from .._model.ids import new_execution_id
 from .._model.rate_limited_log import BurstLimit, RateLimitedLogger
 from .._model.record import ExecutionRecord
 from .._model.result import ExecutionStatus
-from .sinks import Sinks
+from .completion import Sinks
+from .execution import new_execution_id
 
 log = logging.getLogger("carmy.engine")
 

@@ -19,9 +19,9 @@ from .._model.context import SILENT, Progress
 from .._model.error_boundary import await_foreign
 from .._model.errors import AgentError, ClosedError, OutcomeUnknownError
 from .._model.events import ExecutionCompleted, ExecutionEvent, ToolLog, ToolProgress, ToolStarted, ToolWaiting
-from .._model.execution_result import ExecutionResult
 from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._model.spec import ToolSpec
 
 log = logging.getLogger("carmy.engine")

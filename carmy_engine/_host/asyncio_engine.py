@@ -11,8 +11,8 @@ from .._execution.model_calls import ModelCall, ModelResult
 from .._model import protocols
 from .._model.cause import Cause
 from .._model.context import AgentContext
-from .._model.execution_result import ExecutionResult
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._model.spec import Catalog
 from ..providers import Format, Provider
 from .asyncio_host import AsyncioHost, EventStream

@@ -7,8 +7,8 @@ from typing import Any, TypedDict, cast
 
 from .._config.settings import Settings
 from .._engine.engine import BoundEngine, Engine, EngineStatistics
-from .._execution.inflight import ExecutionSummary
-from .._execution.sinks import MemorySink
+from .._execution.completion import MemorySink
+from .._execution.execution import ExecutionSummary
 from .._model.cause import Cause
 from .._model.context import AgentContext
 from .._model.protocols import Confirm

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import trio
 
+from .._execution.completion import Sinks
 from .._execution.execution import Execution
 from .._execution.grace import grace
 from .._execution.invoke import Ending
 from .._execution.listing import MAX_LISTED
-from .._execution.sinks import Sinks
 from .._model.cause import Cause
 from .._model.codec import decode, is_json
 from .._model.compiled_tool import CheckOutput, CompiledTool

@@ -17,9 +17,8 @@ import msgspec
 
 from .errors import AgentError
 from .events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolLog, ToolProgress
-from .execution_result import ExecutionResult
 from .request import OnRunning
-from .result import ExecutionStatus, NextAction
+from .result import ExecutionResult, ExecutionStatus, NextAction
 from .suggestions import shortened, unknown_name_message
 
 MAX_JSON_DEPTH = 128

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from .execution_result import ExecutionResult
+from .result import ExecutionResult
 from .type_guards import is_dict, is_list
 
 CONTENT_KEYWORD = "x-carmy-content"

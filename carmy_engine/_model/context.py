@@ -173,16 +173,9 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
 
     def within(self, run: RunContext) -> AgentContext:
         """The same caller in a run. The run's ids and services replace the current ones; its metadata is added."""
-        return msgspec.structs.replace(
-            self,
-            thread_id=run.thread_id,
-            run_id=run.run_id,
-            node_path=run.node_path,
-            attempt=run.attempt,
-            caller_id=run.caller_id,
-            services=run.services,
-            metadata={**self.metadata, **run.metadata} if run.metadata else self.metadata,
-        )
+        fields = msgspec.structs.asdict(run)
+        fields["metadata"] = {**self.metadata, **run.metadata} if run.metadata else self.metadata
+        return msgspec.structs.replace(self, **fields)
 
     def remaining(self) -> float:
         """Seconds until the deadline, never negative; infinite without one. Safe in a tool's worker thread."""

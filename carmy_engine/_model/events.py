@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from .client_features import LogLevel
-from .execution_result import ExecutionResult
+from .result import ExecutionResult
 
 
 class ExecutionEvent(msgspec.Struct, frozen=True, kw_only=True):

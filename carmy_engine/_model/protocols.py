@@ -16,11 +16,10 @@ import trio
 from .cause import Cause
 from .context import AgentContext
 from .events import ExecutionEvent
-from .execution_result import ExecutionResult
 from .record import ExecutionRecord
 from .request import ExecutionRequest
 from .reservation import Identity, Reservation, ReservationState
-from .result import ExecutionStatus, Outcome
+from .result import ExecutionResult, ExecutionStatus, Outcome
 from .spec import Catalog, ToolSpec
 
 __all__ = [

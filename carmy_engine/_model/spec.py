@@ -57,11 +57,6 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         """True when an attempt with an unknown end may simply run again."""
         return self.idempotent or self.effect.is_safe
 
-    @property
-    def is_cacheable(self) -> bool:
-        """True when a successful result may be reused by the caller."""
-        return self.idempotent and self.effect.is_safe
-
 
 class PublicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as callers see it in the catalog; the order of the fields is the order on the wire. Without a title, it has none there."""

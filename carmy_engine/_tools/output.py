@@ -26,7 +26,18 @@ from .._model.type_guards import is_dict
 from .._schema.bounded_validator import BoundedValidator, InvalidLong, counting_validator, marks_in
 from .._schema.content_rules import check_content
 from .._schema.core_schema import types_of
-from .._schema.json_form import ODD_OFFSET, first_ambiguous, first_infinite, first_odd_offset, first_without_form
+from .._schema.json_form import (
+    ODD_OFFSET,
+    Doubts,
+    first_ambiguous,
+    first_infinite,
+    first_odd_offset,
+    first_without_form,
+    has_infinite,
+    make_serializer,
+    may_hide_odd_offset,
+    too_large,
+)
 from .._schema.json_schema import output_schema
 from .._schema.messages import Problem, output_subject, problems_of
 from .._schema.nodes import Node, Types, whole
@@ -42,7 +53,6 @@ from .._schema.output_rules import (
     written_types,
 )
 from .._schema.plain_values import has_only_names, jsonable
-from .._schema.serializer import Doubts, has_infinite, make_serializer, may_hide_odd_offset, too_large
 from .._schema.work import TooCostly, Work
 from .signature import SignaturePlan
 

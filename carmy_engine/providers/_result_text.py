@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .._model.errors import CODES
-from .._model.execution_result import ExecutionResult
+from .._model.result import ExecutionResult
 
 
 def _same(name: str) -> str:

@@ -11,9 +11,9 @@ import trio
 
 from .._execution.grace import grace
 from .._model.events import ExecutionEvent
-from .._model.execution_result import ExecutionResult
 from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 
 TIMEOUT_MS = 150
 """Of calls that are meant to time out: long enough to start on a busy machine, short enough not to be noticed."""

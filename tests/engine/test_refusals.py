@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from carmy_engine import AgentContext, AgentError, MemorySink
+from carmy_engine._execution.completion import Sinks
 from carmy_engine._execution.refusals import MAX_RECORDS, Refusals
-from carmy_engine._execution.sinks import Sinks
 
 ERROR = AgentError.standard("UNAUTHENTICATED", "no")
 OTHER = AgentError.standard("INVALID_REQUEST", "no")

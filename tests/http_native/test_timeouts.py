@@ -10,7 +10,8 @@ import trio
 from trio.testing import MockClock
 
 from carmy_engine.transport import RateLimitedLogger
-from carmy_http.native.timeouts import PAUSE_SECONDS, Timeouts, Timer
+from carmy_http.native.connection import Timer
+from carmy_http.native.timeouts import PAUSE_SECONDS, Timeouts
 
 
 class CountedTimer(Timer):

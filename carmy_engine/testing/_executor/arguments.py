@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._model.execution_result import ExecutionResult
+from ..._model.result import ExecutionResult
 from .._probe import Probe
 from .suite import suite
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from ..._model.execution_result import ExecutionResult
+from ..._model.result import ExecutionResult
 from .._probe import TIMEOUT_MS, Probe
 from .suite import suite
 

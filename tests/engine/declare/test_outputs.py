@@ -35,7 +35,7 @@ from pydantic import (
     model_validator,
 )
 
-from carmy_engine._schema import serializer
+from carmy_engine._schema import json_form
 from carmy_engine.errors import AgentError
 
 from .conftest import Giver, Taking, giving_tool
@@ -392,16 +392,16 @@ def test_what_is_wrapped_is_written(give: Giver) -> None:
 
 def test_warnings_are_errors_on_this_python() -> None:
     """Where a warning can be stopped on its way, it is, or rendering takes twice as long."""
-    assert serializer._WARNINGS is True
+    assert json_form._WARNINGS is True
 
 
 def test_a_python_that_lets_warnings_pass(give: Giver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where that cannot be done, pydantic is asked for errors, and outputs are what they are everywhere."""
-    monkeypatch.setattr(serializer, "_WARNINGS", "error")
-    monkeypatch.setattr(serializer, "__warningregistry__", {})
+    monkeypatch.setattr(json_form, "_WARNINGS", "error")
+    monkeypatch.setattr(json_form, "__warningregistry__", {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert not serializer._are_warnings_errors()
+        assert not json_form._are_warnings_errors()
         assert "'[0].sku' in the output must be a string" in give.refused(list[Line], [Line.model_construct(sku=3)])
         assert give(list[int], (1, 2)) == b"[1,2]"
 

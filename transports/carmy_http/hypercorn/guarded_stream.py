@@ -15,9 +15,8 @@ from carmy_net.http1 import BodyReader, FramingError, HeadReader, ParsedHead
 
 from ..api.mounts import Message, Scope
 from ..http1.request_head import read_request_head
-from ..http1.response_bytes import render_response
 from ..limits import LATE_SECONDS, READ_BYTES, WRITE_BYTES
-from ..message import Response
+from ..message import Response, render_response
 from .admission import Admission
 from .parser_stream import ParserStream
 from .tls_stream import OverTls, TlsStream

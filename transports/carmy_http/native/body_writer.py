@@ -8,8 +8,7 @@ from typing import TypeAlias
 from carmy_engine import BoundEngine, ExecutionRequest
 from carmy_engine.transport import RateLimitedLogger, contain
 
-from ..http1.response_bytes import http_date, render_head, render_response
-from ..message import BodyWriter, Disconnected, Request, StreamResponse
+from ..message import BodyWriter, Disconnected, Request, StreamResponse, http_date, render_head, render_response
 from .event_writer import EventSink
 from .request import Head
 

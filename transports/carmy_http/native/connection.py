@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -27,15 +28,14 @@ from carmy_net.http1 import END_OF_HEAD, BodyReader, FramingError, HeadReader
 
 from ..api.endpoints import find_route
 from ..api.errors import error_response
-from ..http1.response_bytes import render_response
 from ..limits import READ_BYTES
-from ..message import Answer, Disconnected, Response
+from ..message import Answer, Disconnected, Response, render_response
 from .body_writer import NativeBodyWriter
 from .event_writer import EventSink
 from .request import Head, NativeRequest
 from .shared_state import SharedState
 from .socket_io import has_data, linger, send_all, send_now, send_rest
-from .timeouts import Timer
+from .timeouts import Timeouts
 
 QUICK_SECONDS = 0.005
 """A call that ends within this time, or before two rounds of `Timeouts`, does not need its client's end detected."""
@@ -62,6 +62,42 @@ class _Refused(Disconnected):
     def __init__(self, error: FramingError) -> None:
         super().__init__(error)
         self.error = error
+
+
+class Timer:
+    """The time limit of a connection's current step.
+
+    Args:
+        timeouts: Checks it between `Timeouts.add` and `Timeouts.discard`.
+
+    Attributes:
+        limit: Of the current step, in seconds; infinite for none.
+        step: Counts the steps.
+        seen_step: `step` as of the last round. Set by `Timeouts`.
+        seen_at: The time of the round that first saw this step, on trio's clock. Set by `Timeouts`.
+        idle: The step did not change during a round. Set by `Timeouts`.
+    """
+
+    __slots__ = ("_timeouts", "idle", "limit", "seen_at", "seen_step", "step")
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self.limit = math.inf
+        self.step = 0
+        self.seen_step = -1
+        self.seen_at = 0.0
+        self.idle = False
+
+    def start(self, seconds: float) -> None:
+        """Begin a step with a limit."""
+        self.limit = seconds
+        self.step += 1
+        if self.idle:
+            self._timeouts.wake(self)
+
+    def stop(self) -> None:
+        """Remove the limit of the current step."""
+        self.limit = math.inf
 
 
 class NativeConnection:

@@ -9,49 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from carmy_engine.transport import RateLimitedLogger, contain
 
+if TYPE_CHECKING:
+    from .connection import Timer  # a connection owns it, and this module serves connections
+
 PAUSE_SECONDS = 0.02
 """Between two rounds. Bounds their cost under any load. A timeout is detected at most two pauses late."""
-
-
-class Timer:
-    """The time limit of a connection's current step.
-
-    Args:
-        timeouts: Checks it between `Timeouts.add` and `Timeouts.discard`.
-
-    Attributes:
-        limit: Of the current step, in seconds; infinite for none.
-        step: Counts the steps.
-        seen_step: `step` as of the last round. Set by `Timeouts`.
-        seen_at: The time of the round that first saw this step, on trio's clock. Set by `Timeouts`.
-        idle: The step did not change during a round. Set by `Timeouts`.
-    """
-
-    __slots__ = ("_timeouts", "idle", "limit", "seen_at", "seen_step", "step")
-
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
-        self.limit = math.inf
-        self.step = 0
-        self.seen_step = -1
-        self.seen_at = 0.0
-        self.idle = False
-
-    def start(self, seconds: float) -> None:
-        """Begin a step with a limit."""
-        self.limit = seconds
-        self.step += 1
-        if self.idle:
-            self._timeouts.wake(self)
-
-    def stop(self) -> None:
-        """Remove the limit of the current step."""
-        self.limit = math.inf
 
 
 class Timeouts:
