@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -29,6 +29,16 @@ from .._tools.declaration import (
 )
 from .._tools.provided import provision_of
 from .._tools.registry import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
+from .._tools.resources import (
+    CompiledPrompt,
+    CompiledResource,
+    ReadAttributes,
+    ReadDeclaration,
+    compile_prompt,
+    compile_resource,
+    declare_prompt,
+    declare_resource,
+)
 from ..stores.memory import MemoryStore
 from .app_state import AppState
 from .plugins import find_store
@@ -91,6 +101,8 @@ class App:
         self.deployment = read_deployment() if configure else Deployment()
         """Settings from outside the program, which win over what it gives. Commands set them."""
         self._tools: list[Declared] = []
+        self._reads: list[ReadDeclaration] = []
+        self._open: set[Engine] = set()
         self._withheld: frozenset[str] = frozenset()
         self._mounts: list[Mount] = []
         self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
@@ -132,6 +144,63 @@ class App:
             return function
 
         return decorate
+
+    def resource(
+        self, uri: str, *, mime_type: str | None = None, **attributes: Unpack[ReadAttributes]
+    ) -> Callable[[F], F]:
+        """Declare a function that reads a resource, or the resources of a template, and add it.
+
+        ::
+
+            @app.resource("orders://{id}")
+            async def order(id: int, orders: State[Orders]) -> Order: ...
+
+        Args:
+            uri: The address, or a template (RFC 6570) with ``{name}``, ``{+name}`` (slashes included) and ``{?name,other}`` at its end.
+                Each variable is a parameter.
+            mime_type: Of its content. Default: ``text/plain`` for str, ``application/octet-stream`` for bytes, the own one of
+                content, ``application/json`` for anything else.
+            **attributes: See `ReadAttributes`.
+
+        Raises:
+            DeclarationError: The function or the address cannot be used.
+        """
+
+        def decorate(function: F) -> F:
+            self._reads.append(declare_resource(function, uri, mime_type, attributes, depth=1))
+            return function
+
+        return decorate
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(self, /, **attributes: Unpack[ReadAttributes]) -> Callable[[F], F]: ...
+
+    def prompt(self, function: F | None = None, /, **attributes: Unpack[ReadAttributes]) -> F | Callable[[F], F]:
+        """Declare a function that renders a prompt, and add it; with or without attributes.
+
+        The function returns a text, a `Message`, content, or a list of these.
+
+        Args:
+            function: The function, where the decorator has no attributes.
+            **attributes: See `ReadAttributes`.
+
+        Raises:
+            DeclarationError: The function cannot be used.
+        """
+
+        def decorate(function: F, depth: int = 1) -> F:
+            self._reads.append(declare_prompt(function, attributes, depth=depth))
+            return function
+
+        return decorate if function is None else decorate(function, 2)
+
+    def notify_resource(self, uri: str) -> None:
+        """`Engine.notify_resource` of every engine that this application is open as. Safe in any thread; never blocks."""
+        for engine in tuple(self._open):
+            engine.notify_resource(uri)
 
     def add(self, *tools: object) -> Self:
         """Add tools: everything that `ToolRegistry.register` takes.
@@ -414,6 +483,7 @@ class App:
             state = await stack.enter_async_context(self._state.open(settings))
             if self._state.is_provided:
                 tools, _ = self._compile(state, settings.limits.max_output_bytes)
+            resources, prompts, _ = self._compile_reads(state, settings.limits.max_output_bytes)
             async with open_engine(
                 tools=[*tools, *(tool for _, tool in mounted)],
                 settings=settings,
@@ -425,8 +495,14 @@ class App:
                 withheld=self._withheld,
                 make_pipeline=self._make_pipeline,
                 middleware=self._middleware,
+                resources=resources,
+                prompts=prompts,
             ) as engine:
-                yield engine
+                self._open.add(engine)
+                try:
+                    yield engine
+                finally:
+                    self._open.discard(engine)
 
     def _taken(self, mounted: Sequence[tuple[Mount, CompiledTool]]) -> Iterator[AgentError]:
         """``DUPLICATE_TOOL`` for each name of what is mounted that something else has as well."""
@@ -458,6 +534,7 @@ class App:
     ) -> tuple[list[CompiledTool], Callable[[], protocols.IdempotencyStore], list[AgentError | ConfigurationError]]:
         """The tools, the factory of the store, and all problems."""
         tools, found = self._compile(self._state.by_type, settings.limits.max_output_bytes)
+        found += self._compile_reads(self._state.by_type, settings.limits.max_output_bytes)[2]
         problems: list[AgentError | ConfigurationError] = [*found, *self._state.problems()]
         given = self._store
         if given is not None:
@@ -487,6 +564,29 @@ class App:
             if len(where) > 1:
                 problems.append(duplicate(name, where, "an application has each name once"))
         return compiled, problems
+
+    def _compile_reads(
+        self, state: Mapping[Any, object], max_output_bytes: int | None
+    ) -> tuple[list[CompiledResource], list[CompiledPrompt], list[AgentError]]:
+        """The resources and prompts that compile, and the problems of the others."""
+        resources: list[CompiledResource] = []
+        prompts: list[CompiledPrompt] = []
+        problems: list[AgentError] = []
+        places: dict[str, list[str]] = {}
+        for read in self._reads:
+            for name in (read.name, *(() if read.template is None else (read.template.text,))):
+                places.setdefault(name, []).append(read.tool.location)
+            try:
+                if read.template is None:
+                    prompts.append(compile_prompt(read, state, max_output_bytes))
+                else:
+                    resources.append(compile_resource(read, state, max_output_bytes))
+            except AgentError as problem:
+                problems += problems_of(read.tool, state) or [problem]
+        for name, where in places.items():
+            if len(where) > 1:
+                problems.append(duplicate(name, where, "an application has each name and each address once"))
+        return resources, prompts, problems
 
     def _all_tools(self) -> Iterator[Declared]:
         """The tools that were added, then registered tools that were not."""

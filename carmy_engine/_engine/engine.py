@@ -46,11 +46,14 @@ from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
 from .._model.run import RunContext
 from .._model.spec import Catalog
+from .._model.suggestions import unknown_name_message
+from .._tools.resources import CompiledPrompt, CompiledResource
 from ..stores import memory
 from .bound_client import BoundClient
 from .local_calls import LocalCalls
 from .long_checks import LongChecks
 from .pipeline import Pipeline
+from .reading import Readers, Reading
 
 CLOSING_SECONDS = 2 * GRACE_SECONDS
 """Limit for executions that were cancelled at shutdown: their clean-up and their answers."""
@@ -75,7 +78,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
 
 
-class BoundEngine(LocalCalls):
+class BoundEngine(LocalCalls, Readers):
     """An executor with a caller's trusted context, made by `Engine.bind` and `subset`. Cheap; share or rebuild it."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
@@ -89,6 +92,10 @@ class BoundEngine(LocalCalls):
 
     def _opened(self) -> Pipeline:
         return self._engine._open_pipeline()  # noqa: SLF001 - one noun, two classes
+
+    def _reading(self) -> Reading:
+        self._opened()
+        return self._engine._tables  # noqa: SLF001 - one noun, two classes
 
     def execute(self, request: ExecutionRequest) -> Coroutine[Any, Any, ExecutionResult]:
         """Run one request to its end; see `carmy_engine.abc.Executor.execute`."""
@@ -183,10 +190,12 @@ class BoundEngine(LocalCalls):
     def subset(self, *names: str) -> BoundEngine:
         """An executor with some of this one's tools; it can only narrow.
 
+        Resources and prompts are named with ``resource:`` and ``prompt:`` before their names.
+
         Raises:
             DeclarationError: A name that this executor does not have.
         """
-        known = self._engine._pipeline.registry.specs.keys()  # noqa: SLF001
+        known = frozenset[str]().union(*(table.names for table in self._reading().registries.values()))
         allowed = known if self._caller.only is None else self._caller.only
         unknown = sorted(set(names) - set(allowed))
         if unknown:
@@ -266,11 +275,13 @@ class Engine(BoundEngine):
         ready_checks: Mapping[str, ReadyCheck],
         audit: MemorySink,
         refusals: Refusals,
+        reading: Reading,
         statistics: Callable[[], EngineStatistics],
     ) -> None:
         super().__init__(self, Caller(context=AgentContext()))
         self._pipeline = pipeline
         self._refusals = refusals
+        self._tables = reading
         self._statistics = statistics
         self._closed = False
         self.name = settings.name
@@ -293,6 +304,35 @@ class Engine(BoundEngine):
     def statistics(self) -> EngineStatistics:
         """A snapshot."""
         return self._statistics()
+
+    def enable(self, name: str) -> bool:
+        """Enable a tool, a resource (``resource:NAME``) or a prompt (``prompt:NAME``) again. False if it is enabled.
+
+        Raises:
+            DeclarationError: There is none of this name.
+        """
+        return self._switch(name, on=True)
+
+    def disable(self, name: str) -> bool:
+        """Disable a tool, a resource (``resource:NAME``) or a prompt (``prompt:NAME``). False if it is disabled.
+
+        It is then neither listed nor found, for any caller; running calls go on. Watchers learn that the list has changed.
+
+        Raises:
+            DeclarationError: There is none of this name.
+        """
+        return self._switch(name, on=False)
+
+    def _switch(self, name: str, *, on: bool) -> bool:
+        try:
+            return self._tables.switch(name, on=on)
+        except KeyError:
+            known = sorted(frozenset[str]().union(*(table.names for table in self._tables.registries.values())))
+            raise DeclarationError(unknown_name_message(f"the name {name!r}", name, known, "names")) from None
+
+    def notify_resource(self, uri: str) -> None:
+        """Announce to subscribers that the content of a resource has changed. Safe in any thread; never blocks."""
+        self._tables.changes.publish_resource(uri)
 
     async def wait_idle(self) -> None:
         """Wait until no execution runs."""
@@ -337,6 +377,8 @@ async def open_engine(
     withheld: Iterable[str] = (),
     make_pipeline: Callable[..., Pipeline] = Pipeline,
     middleware: Sequence[Middleware] = (),
+    resources: Iterable[CompiledResource] = (),
+    prompts: Iterable[CompiledPrompt] = (),
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
@@ -353,17 +395,22 @@ async def open_engine(
         withheld: Names that get ``TOOL_NOT_PERMITTED`` instead of ``TOOL_NOT_FOUND``, unless there is such a tool.
         make_pipeline: Creates the pipeline; a subclass can wrap every execution, for example in a span.
         middleware: Functions around every call of a tool, outermost first.
+        resources: Compiled resources, in the order in which addresses are compared.
+        prompts: Compiled prompts.
 
     Raises:
-        StartupError: Two tools have the same name.
+        StartupError: Two tools, resources or prompts have the same name.
     """
     settings = settings or Settings()
     limits = settings.limits
     threads = Threads(limits.max_threads)
     long_checks = LongChecks()
     invoker = Invoker(threads, long_checks.check_output, expose_errors=settings.expose_errors)
-    layered = with_layers(tools, middleware, invoker, threads, long_checks.check_output)
-    registry = Registry(layered, settings.timeout_secs, policies, withheld)
+
+    def layered(tools: Iterable[CompiledTool]) -> Iterable[CompiledTool]:
+        return with_layers(tools, middleware, invoker, threads, long_checks.check_output)
+
+    registry = Registry(layered(tools), settings.timeout_secs, policies, withheld)
     store = memory.from_settings(settings.store) if store is None else store
     audit = MemorySink(limits.max_audit_records)
     inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
@@ -392,6 +439,7 @@ async def open_engine(
                     ready_checks=ready_checks or {},
                     audit=audit,
                     refusals=Refusals(all_sinks),
+                    reading=Reading(pipeline, resources, prompts, settings.timeout_secs, policies, layered),
                     statistics=lambda: EngineStatistics(
                         running=len(inflight),
                         stuck_threads=threads.stuck,

@@ -40,7 +40,7 @@ class Registered:
 
 
 class Registry:
-    """Table of the tools of an engine. It does not change after construction.
+    """Table of the tools of an engine. After construction, tools are only switched off and on.
 
     Args:
         tools: In any order.
@@ -71,6 +71,7 @@ class Registry:
             self._tools[tool.spec.name] = Registered(tool, engine_timeout)
         if problems:
             raise StartupError(problems)
+        self._disabled: dict[str, Registered] = {}
         self._withheld = frozenset(withheld) - self._tools.keys()
         self._functions = {registered.tool.function: registered for registered in self._tools.values()}
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
@@ -80,7 +81,7 @@ class Registry:
 
     async def visible_to(self, context: AgentContext, only: frozenset[str] | None) -> tuple[str, ...]:
         """Sorted names of the tools that a caller may use. The same rule decides which calls are allowed."""
-        names = sorted(self._tools if only is None else only)
+        names = sorted(self._tools if only is None else only & self._tools.keys())
         return tuple(await self._listed(names, context) if self.policies.exist else names)
 
     async def _listed(self, names: Iterable[str], context: AgentContext) -> list[str]:
@@ -98,6 +99,19 @@ class Registry:
             more = f" and {len(others)} more" if others else ""
             log_fault(f"asking the policies whether to list {first}{more}", faults[first])
         return listed
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the tools, including the disabled ones."""
+        return frozenset(self._tools.keys() | self._disabled.keys())
+
+    def switch(self, name: str, *, on: bool) -> bool:
+        """Enable or disable a tool. A disabled one is neither listed nor found. False if it was so already."""
+        source, target = (self._disabled, self._tools) if on else (self._tools, self._disabled)
+        if name not in source:
+            return False
+        target[name] = source.pop(name)
+        return True
 
     @property
     def all_names(self) -> frozenset[str]:

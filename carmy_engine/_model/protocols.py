@@ -5,10 +5,10 @@ Implementations need the methods; they need not inherit. The data of the store i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import trio
@@ -19,6 +19,7 @@ from .events import ExecutionEvent
 from .record import ExecutionRecord
 from .request import ExecutionRequest
 from .reservation import Identity, Reservation, ReservationState
+from .resources import Change, Completion, PromptCatalog, ResourceCatalog
 from .result import ExecutionResult, ExecutionStatus, Outcome
 from .spec import Catalog, ToolSpec
 
@@ -26,6 +27,7 @@ __all__ = [
     "AuditStore",
     "Authenticator",
     "CheckableStore",
+    "Completer",
     "Confirm",
     "Credentials",
     "Executor",
@@ -37,15 +39,19 @@ __all__ = [
     "Outcome",
     "Policy",
     "PreparableStore",
+    "PromptReader",
     "RecordingStore",
     "Reservation",
     "ReservationState",
+    "ResourceReader",
     "SearchableStore",
     "Sink",
     "StoreError",
     "StoreFull",
     "Tool",
     "ToolCall",
+    "Watch",
+    "Watchable",
 ]
 
 
@@ -77,6 +83,87 @@ class Executor(Protocol):
 
     async def catalog(self) -> Catalog:
         """The tools that the executor's caller may use."""
+        ...
+
+
+@runtime_checkable
+class ResourceReader(Protocol):
+    """An executor that has resources as well: the engine, a bound engine, and clients whose protocol has them."""
+
+    async def resources(self) -> ResourceCatalog:
+        """The resources and templates that the executor's caller may read."""
+        ...
+
+    def read_resource(self, uri: str, *, timeout_ms: float | None = None) -> Coroutine[Any, Any, ExecutionResult]:
+        """Read a resource; raises as `Executor.execute` does. The data of the result is a `ReadResult`."""
+        ...
+
+
+@runtime_checkable
+class PromptReader(Protocol):
+    """An executor that has prompts as well."""
+
+    async def prompts(self) -> PromptCatalog:
+        """The prompts that the executor's caller may get."""
+        ...
+
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout_ms: float | None = None
+    ) -> Coroutine[Any, Any, ExecutionResult]:
+        """Render a prompt; raises as `Executor.execute` does. The data of the result is a `PromptResult`."""
+        ...
+
+
+@runtime_checkable
+class Completer(Protocol):
+    """An executor that completes arguments of prompts and of templates of resources."""
+
+    async def complete(
+        self,
+        kind: Literal["prompt", "resource"],
+        name: str,
+        argument: str,
+        value: str,
+        given: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """The values of an argument that begin with `value`.
+
+        Raises:
+            AgentError: ``PROMPT_NOT_FOUND`` or ``RESOURCE_NOT_FOUND``; what the completion refuses with.
+        """
+        ...
+
+
+class Watch(Protocol):
+    """Changes that have not been received yet, at most one of each list and each resource."""
+
+    async def subscribe(self, uri: str) -> None:
+        """Watch the content of a resource as well.
+
+        Raises:
+            AgentError: ``RESOURCE_NOT_FOUND``; ``OVERLOADED`` beyond the limit of subscriptions.
+        """
+        ...
+
+    def unsubscribe(self, uri: str) -> None:
+        """End a subscription; without one, it has no effect."""
+        ...
+
+    async def receive(self) -> Change:
+        """Wait for a change."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        """All changes, without an end."""
+        ...
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """An executor whose lists and resources can be watched."""
+
+    def watch(self) -> AbstractContextManager[Watch]:
+        """Watch, for the length of a block."""
         ...
 
 

@@ -47,6 +47,8 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
+MakeOutput = Callable[[Callable[..., Any], SignaturePlan], OutputRenderer]
+
 _ATTRIBUTE = "__carmy_tool__"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _registered: list[ToolDeclaration] = []
@@ -67,6 +69,7 @@ class ToolDeclaration:
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
+        make_output: Makes the serialiser.
         is_method: `function` waits for its object; see `bound_to`.
     """
 
@@ -80,6 +83,7 @@ class ToolDeclaration:
     plan: SignaturePlan | None = None
     names: Mapping[str, Any] | None = None
     parts: tuple[ArgumentsParser, OutputRenderer] | None = None
+    make_output: MakeOutput = output_renderer
     is_method: bool = False
 
     def bound_to(self, function: Callable[..., Any]) -> ToolDeclaration:
@@ -120,13 +124,20 @@ def declared() -> tuple[ToolDeclaration, ...]:
     return tuple(_registered)
 
 
-def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, depth: int = 0) -> ToolDeclaration:
+def declare(
+    function: Callable[..., Any],
+    attributes: Mapping[str, Any],
+    *,
+    depth: int = 0,
+    make_output: MakeOutput = output_renderer,
+) -> ToolDeclaration:
     """Check a function and its attributes.
 
     Args:
         function: The function.
         attributes: See `ToolAttributes`.
         depth: Frames between this call and the code that defines the function.
+        make_output: Makes the serialiser of what it returns.
 
     Raises:
         DeclarationError: See `tool`.
@@ -141,7 +152,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
         plan = plan_of(function, names, method=method)
     except NameError:
         plan = None  # a class further down in the module; compile_tool asks again
-    parts = None if plan is None else _parts_at_declaration(function, plan)
+    parts = None if plan is None else _parts_at_declaration(function, plan, make_output)
     description, name = checked.get("description"), checked.get("name")
     return ToolDeclaration(
         function=function,
@@ -154,6 +165,7 @@ def declare(function: Callable[..., Any], attributes: Mapping[str, Any], *, dept
         plan=plan,
         names=names if plan is None else None,
         parts=parts,
+        make_output=make_output,
         is_method=method,
     )
 
@@ -301,21 +313,23 @@ def _spec(declaration: ToolDeclaration, arguments: ArgumentsParser, output: Outp
 
 def _parts(declaration: ToolDeclaration, plan: SignaturePlan) -> tuple[ArgumentsParser, OutputRenderer]:
     try:
-        return declaration.parts or _parts_of(declaration.function, plan)
+        return declaration.parts or _parts_of(declaration.function, plan, declaration.make_output)
     except UnusableType as problem:
         raise _invalid_schema(declaration, str(problem)) from None
 
 
-def _parts_of(function: Callable[..., Any], plan: SignaturePlan) -> tuple[ArgumentsParser, OutputRenderer]:
-    return arguments_parser(function, plan), output_renderer(function, plan)
+def _parts_of(
+    function: Callable[..., Any], plan: SignaturePlan, make_output: MakeOutput
+) -> tuple[ArgumentsParser, OutputRenderer]:
+    return arguments_parser(function, plan), make_output(function, plan)
 
 
 def _parts_at_declaration(
-    function: Callable[..., Any], plan: SignaturePlan
+    function: Callable[..., Any], plan: SignaturePlan, make_output: MakeOutput
 ) -> tuple[ArgumentsParser, OutputRenderer] | None:
     """Build everything where the function stands, so that a type without a schema is refused where it was written."""
     try:
-        return _parts_of(function, plan)
+        return _parts_of(function, plan, make_output)
     except UnresolvedType:
         return None
     except UnusableType as problem:
