@@ -39,7 +39,9 @@ async def test_simple_operations() -> None:
         await found.ready()
         assert await found.ask(id="p", op="ping") == {"id": "p", "ok": True, "result": {}}
         ops = (await found.ask(id=2, op="help"))["result"]["ops"]
-        assert [op["op"] for op in ops] == ["call", "cancel", "tools", "describe", "ping", "help"]
+        assert [op["op"] for op in ops] == [
+            "call", "cancel", "tools", "describe", "resources", "read", "prompts", "prompt", "complete", "ping", "help",
+        ]  # fmt: skip
         document = msgspec.json.decode((await found.engine.catalog()).document)
         assert (await found.ask(id=3, op="tools"))["result"] == document
         described = await found.ask(id=4, op="describe", tool="echo")

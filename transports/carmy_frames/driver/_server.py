@@ -22,19 +22,26 @@ from carmy_engine import (
     ToolProgress,
 )
 from carmy_engine.codec import answer_body
-from carmy_engine.transport import Fault, as_agent_error, raise_own, unknown_tool
+from carmy_engine.transport import Fault, as_agent_error, raise_own, shortened, unknown_tool
 from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, BatchChannel, SendQueue
 
 from ..protocol import (
     HELP_RESULT,
+    RUNS,
     Call,
     Cancel,
+    Complete,
     Describe,
     Help,
     Id,
     Ping,
+    Prompt,
+    Prompts,
+    Read,
     RemoteProtocolError,
     Request,
+    Resources,
+    Run,
     ServerProtocol,
 )
 from ._inline_call import run_inline
@@ -231,8 +238,8 @@ class _Server:
                     return
                 await self._readers.park()
 
-    async def _handle(self, message: bytes) -> Call | None:
-        """Answer a request that runs no tool; return a call."""
+    async def _handle(self, message: bytes) -> Run | None:
+        """Answer a request that runs no code of the application; return another one."""
         try:
             request = self._connection.receive_message(message)
         except RemoteProtocolError as error:
@@ -242,7 +249,7 @@ class _Server:
             await self._out.wait_for_room(len(error.reply))
             self._put(error.reply)
             return None
-        if isinstance(request, Call):
+        if isinstance(request, RUNS):
             return request
         answer: bytes | AgentError
         try:
@@ -276,6 +283,10 @@ class _Server:
                 return _CANCELLED[self._cancel(request)]
             case Describe():
                 return _describe(await self._engine.catalog(), request.tool)
+            case Resources():
+                return (await self._engine.resources()).document
+            case Prompts():
+                return (await self._engine.prompts()).document
             case _:
                 return (await self._engine.catalog()).document
 
@@ -286,7 +297,7 @@ class _Server:
         running = self._running.get(request.target)
         return running is not None and running.cancel(Cause.CALLER, gone=request.gone)
 
-    async def _call(self, call: Call, running: ServerCall) -> None:
+    async def _call(self, call: Run, running: ServerCall) -> None:
         """Run one call, and answer it."""
         try:
             body = await self._execute(call, running)
@@ -296,7 +307,7 @@ class _Server:
             pass  # the connection has ended
         except BaseException as error:  # noqa: BLE001 - the boundary round one call of a connection
             raise_own(error)
-            told, _ = as_agent_error(error, f"the call of {call.tool}", expose=False)
+            told, _ = as_agent_error(error, f"the call of {_name_of(call)}", expose=False)
             if call.id in self._connection.calls:
                 with contextlib.suppress(trio.ClosedResourceError):
                     self._put(self._connection.send_error(call.id, told.info))
@@ -304,19 +315,29 @@ class _Server:
             del self._running[call.id]
             self._idle.set()
 
-    async def _execute(self, call: Call, running: ServerCall) -> bytes:
-        request = request_of(call)
+    async def _execute(self, call: Run, running: ServerCall) -> bytes:
         result: ExecutionResult | None = None
         with running.block:
             # Back-pressure: outputs are large, so no call starts while the peer does not read.
             await self._out.wait_for_room(0)
-            if call.stream:
-                result = await self._stream(call.id, request, running)
-            else:
-                result = await running.executor.execute(request)
+            executor = running.executor
+            match call:
+                case Call():
+                    request = request_of(call)
+                    if call.stream:
+                        result = await self._stream(call.id, request, running)
+                    else:
+                        result = await executor.execute(request)
+                case Read():
+                    result = await executor.read_resource(call.uri, timeout_ms=call.timeout_ms)
+                case Prompt():
+                    result = await executor.get_prompt(call.name, call.arguments, timeout_ms=call.timeout_ms)
+                case Complete():
+                    found = await executor.complete(call.kind, call.name, call.argument, call.value, call.given)
+                    return msgspec.json.encode(found)
         running.mark_ended()
         if result is None:
-            result = cancelled_result(running, call.tool)
+            result = cancelled_result(running, _name_of(call))
         return answer_body(result, replayed=True, duration=True)
 
     async def _stream(self, call: Id, request: ExecutionRequest, running: ServerCall) -> ExecutionResult:
@@ -331,6 +352,19 @@ class _Server:
                 self._put(self._connection.send_event(call, event))
         assert result is not None  # the last event always comes
         return result
+
+
+def _name_of(call: Run) -> str:
+    """What runs, for messages."""
+    match call:
+        case Call():
+            return call.tool
+        case Read():
+            return "the resource"
+        case Prompt():
+            return f"the prompt {shortened(call.name)}"
+        case Complete():
+            return "the completion"
 
 
 def _describe(catalog: Catalog, name: str) -> bytes:

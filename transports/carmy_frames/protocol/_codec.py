@@ -23,6 +23,7 @@ from ._errors import RemoteProtocolError
 from ._frames import (
     Call,
     Cancel,
+    Complete,
     Describe,
     ErrorFrame,
     Event,
@@ -30,8 +31,12 @@ from ._frames import (
     Id,
     Limits,
     Ping,
+    Prompt,
+    Prompts,
+    Read,
     Ready,
     Request,
+    Resources,
     ResultFrame,
     ServerFrame,
     Tools,
@@ -47,6 +52,11 @@ _OPS: dict[str, type[Request]] = {
     "cancel": Cancel,
     "tools": Tools,
     "describe": Describe,
+    "resources": Resources,
+    "read": Read,
+    "prompts": Prompts,
+    "prompt": Prompt,
+    "complete": Complete,
     "ping": Ping,
     "help": Help,
 }
@@ -55,6 +65,11 @@ _DOES = {
     "cancel": "cancel a call of this connection (target) or any execution of yours (execution_id)",
     "tools": "the catalog",
     "describe": "one entry of the catalog",
+    "resources": "the resources and templates",
+    "read": "read a resource",
+    "prompts": "the prompts",
+    "prompt": "render a prompt",
+    "complete": "values for an argument of a prompt or of a template of resources",
     "ping": "an empty answer",
     "help": "this",
 }
@@ -113,7 +128,7 @@ def refused(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
 
 def _check(request: Request, message: bytes) -> None:
     _UNIQUE.check(message, (b'"arguments"', request.arguments) if isinstance(request, Call) else None)
-    if isinstance(request, Call):
+    if isinstance(request, Call | Read | Prompt):
         if request.timeout_ms is not None:
             check_timeout_ms(request.timeout_ms)
     elif isinstance(request, Cancel) and (request.target is None) == (request.execution_id is None):

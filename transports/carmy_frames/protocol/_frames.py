@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -78,6 +78,58 @@ class Describe(_Request, frozen=True, kw_only=True, tag="describe"):
     tool: str
 
 
+class Resources(_Request, frozen=True, kw_only=True, tag="resources"):
+    """Ask for the resources and templates."""
+
+
+class Prompts(_Request, frozen=True, kw_only=True, tag="prompts"):
+    """Ask for the prompts."""
+
+
+class Read(_Request, frozen=True, kw_only=True, tag="read"):
+    """Read a resource. It is a call, and can be cancelled as one.
+
+    Attributes:
+        uri: Its address.
+        timeout_ms: Limit in milliseconds.
+    """
+
+    uri: str
+    timeout_ms: float | None = None
+
+
+class Prompt(_Request, frozen=True, kw_only=True, tag="prompt"):
+    """Render a prompt. It is a call, and can be cancelled as one.
+
+    Attributes:
+        name: Its name.
+        arguments: By name.
+        timeout_ms: Limit in milliseconds.
+    """
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    timeout_ms: float | None = None
+
+
+class Complete(_Request, frozen=True, kw_only=True, tag="complete"):
+    """Ask for values of an argument.
+
+    Attributes:
+        kind: ``prompt`` or ``resource``.
+        name: The name of the prompt; the name or the address of the template.
+        argument: The argument.
+        value: The beginning of its value.
+        given: The other arguments, as far as they are known.
+    """
+
+    kind: Literal["prompt", "resource"]
+    name: str
+    argument: str
+    value: str = ""
+    given: dict[str, str] = {}
+
+
 class Ping(_Request, frozen=True, kw_only=True, tag="ping"):
     """Ask for an answer."""
 
@@ -86,7 +138,13 @@ class Help(_Request, frozen=True, kw_only=True, tag="help"):
     """Ask for the operations."""
 
 
-Request: TypeAlias = Call | Cancel | Tools | Describe | Ping | Help
+Run: TypeAlias = Call | Read | Prompt | Complete
+"""A request that runs code of the application, beside others."""
+
+RUNS = (Call, Read, Prompt, Complete)
+"""The classes of `Run`, the most frequent first."""
+
+Request: TypeAlias = Run | Cancel | Tools | Describe | Resources | Prompts | Ping | Help
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from carmy_engine.codec import event_body, invalid_request
 
 from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_request, decode_server_frame, encode, refused, too_large
 from ._errors import LocalProtocolError, RemoteProtocolError
-from ._frames import Call, ErrorFrame, Event, Id, Limits, Ready, Request, ResultFrame, ServerFrame
+from ._frames import RUNS, Call, ErrorFrame, Event, Id, Limits, Ready, Request, ResultFrame, ServerFrame
 from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal
 
 DEFAULT_MAX_CALLS = 1000
@@ -51,7 +51,7 @@ class ServerProtocol:
         )
 
     def receive_message(self, message: bytes) -> Request:
-        """Decode the request in a message. A `Call` counts as accepted: it must get one answer.
+        """Decode the request in a message. A `Run` counts as accepted: it must get one answer.
 
         Raises:
             RemoteProtocolError: The request is not valid, or not allowed now. Send the reply and go on.
@@ -64,7 +64,7 @@ class ServerProtocol:
         # For every op: two answers with one id would be indistinguishable.
         if request.id in self._calls:
             raise refused(request.id, invalid_request("a call with this id has not been answered yet; choose another"))
-        if isinstance(request, Call):
+        if isinstance(request, RUNS):
             if len(self._calls) >= self._max_calls:
                 error = AgentError.standard(
                     "OVERLOADED",
@@ -72,7 +72,9 @@ class ServerProtocol:
                     retry_after=1,
                 )
                 raise refused(request.id, error)
-            self._calls[request.id] = CallState.STREAMING if request.stream else CallState.PLAIN
+            self._calls[request.id] = (
+                CallState.STREAMING if isinstance(request, Call) and request.stream else CallState.PLAIN
+            )
         return request
 
     def receive_end(self) -> None:

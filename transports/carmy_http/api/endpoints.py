@@ -12,7 +12,7 @@ from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import RateLimitedLogger, raise_own
 
 from ..message import NO_STORE, Answer, Disconnected, Headers, Refusal, Request, RequestHead, Response, RouteMatch
-from . import discovery, execute, executions, health
+from . import discovery, execute, executions, health, reading
 from .access import SECURITY_HEADERS, Guard
 from .errors import error_response, fault_response, log
 from .mounts import NO_MOUNTS, AsgiApplication, answer_mounted
@@ -52,6 +52,11 @@ def _always(handler: Handler) -> HandlerFactory:
     return lambda _app, _head: handler
 
 
+def _limited(handler: Callable[[HttpSettings, Request, BoundEngine], Awaitable[Answer]]) -> HandlerFactory:
+    """The factory of a handler that needs the limits of the application."""
+    return lambda app, _head: functools.partial(handler, app.settings)
+
+
 def _discovery(app: Endpoints, _head: RequestHead) -> Handler:
     return functools.partial(discovery.discovery, app.name, app.mounts)
 
@@ -73,6 +78,11 @@ ROUTES: Mapping[str, Route] = {
     discovery.CATALOG_PATH: Route({"GET": _always(discovery.catalog)}),
     discovery.EXECUTE_PATH: Route({"POST": _execute}),
     executions.EXECUTIONS_PATH: Route({"GET": _always(executions.list_all)}),
+    discovery.RESOURCES_PATH: Route({"GET": _always(reading.resources)}),
+    reading.READ_PATH: Route({"POST": _limited(reading.read)}),
+    discovery.PROMPTS_PATH: Route({"GET": _always(reading.prompts)}),
+    reading.GET_PATH: Route({"POST": _limited(reading.get)}),
+    discovery.COMPLETE_PATH: Route({"POST": _limited(reading.complete)}),
     "/health": Route({"GET": _always(health.health)}, is_open=True),
     "/ready": Route({"GET": _ready}, is_open=True),
 }
