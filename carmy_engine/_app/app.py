@@ -18,6 +18,7 @@ from .._model.compiled_tool import CompiledTool
 from .._model.errors import AgentError, ConfigurationError, DeclarationError, StartupError
 from .._model.loops import require_trio
 from .._model.spec import DEFAULT_MAX_WAITING
+from .._telemetry.metrics import Metrics
 from .._tools.declaration import (
     _ATTRIBUTE,
     ToolAttributes,
@@ -44,7 +45,10 @@ from .app_state import AppState
 from .plugins import find_store
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer  # of the extra `otel`, which only `App.spans` needs
+    from opentelemetry.metrics import Meter  # of the extra `otel`, which only `App.metrics` and `App.spans` need
+    from opentelemetry.trace import Tracer
+
+    from .._telemetry.meter import MeterExport
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=protocols.Middleware)
@@ -111,6 +115,7 @@ class App:
         self._policies: list[protocols.Policy] = []
         self._sinks: list[protocols.Sink] = []
         self._make_pipeline: Callable[..., Pipeline] = Pipeline
+        self._meter_export: MeterExport | None = None
         self._store: protocols.IdempotencyStore | None = None
         self._authenticator: protocols.Authenticator | None = None
         self._ready_checks: dict[str, ReadyCheck] = {}
@@ -396,6 +401,26 @@ class App:
         self._make_pipeline = spans.pipeline
         return self.sink(spans)
 
+    def metrics(self, meter: Meter | None = None) -> Self:
+        """Export the metrics of the engine to OpenTelemetry. ``metrics.address`` serves them to Prometheus, with or without this.
+
+        Args:
+            meter: The meter; None for the meter ``carmy_engine`` of the global provider.
+
+        Raises:
+            DeclarationError: The metrics are exported already, or OpenTelemetry is not installed.
+        """
+        try:
+            from .._telemetry.meter import MeterExport  # noqa: PLC0415 - needs the extra `otel`
+        except ModuleNotFoundError as missing:
+            raise DeclarationError(
+                f"the export of metrics needs the package {missing.name!r}: pip install 'carmy-engine[otel]'"
+            ) from None
+        if self._meter_export is not None:
+            raise DeclarationError(f"application {self.name!r} exports its metrics already")
+        self._meter_export = MeterExport(meter)
+        return self
+
     def store(self, store: protocols.IdempotencyStore | str) -> Self:
         """Keep the idempotency entries in `store`: an object, or a URL as in the configuration (``sqlite:PATH``).
 
@@ -484,6 +509,11 @@ class App:
             if self._state.is_provided:
                 tools, _ = self._compile(state, settings.limits.max_output_bytes)
             resources, prompts, _ = self._compile_reads(state, settings.limits.max_output_bytes)
+            metrics: Metrics | None = None
+            if self._meter_export is not None or settings.metrics.address is not None:
+                metrics = Metrics()
+                if self._meter_export is not None:
+                    stack.enter_context(self._meter_export.exporting(metrics))
             async with open_engine(
                 tools=[*tools, *(tool for _, tool in mounted)],
                 settings=settings,
@@ -497,6 +527,7 @@ class App:
                 middleware=self._middleware,
                 resources=resources,
                 prompts=prompts,
+                metrics=metrics,
             ) as engine:
                 self._open.add(engine)
                 try:

@@ -16,6 +16,7 @@ from .._config.settings import StoreSettings
 from .._model.errors import ConfigurationError
 from .._model.protocols import Executor, IdempotencyStore
 from ..stores import memory
+from .serve import Serve
 from .transport import Transport, as_transport
 
 TRANSPORTS = "carmy.transports"
@@ -23,6 +24,9 @@ TRANSPORTS = "carmy.transports"
 
 CLIENTS = "carmy.clients"
 """Functions that open a client, an executor, as an async context manager under trio; by the name of the transport."""
+
+SERVICES = "carmy.services"
+"""Functions ``async def serve(engine, *, task_status)`` that a command runs beside a transport."""
 
 STORES = "carmy.stores"
 """``def factory(settings: StoreSettings) -> IdempotencyStore`` by the scheme of its URL."""
@@ -52,6 +56,16 @@ def find_client(name: str) -> Callable[..., AbstractAsyncContextManager[Executor
     """
     opener: Callable[..., AbstractAsyncContextManager[Executor]] = _find(CLIENTS, "client for", name)
     return opener
+
+
+def find_metrics_service() -> Serve:
+    """The function that serves metrics to Prometheus.
+
+    Raises:
+        ConfigurationError: No package offers it, or several do, or a package that it needs is missing.
+    """
+    found: Serve = _find(SERVICES, "service", "metrics")
+    return found
 
 
 def find_store(settings: StoreSettings) -> Callable[[], IdempotencyStore]:

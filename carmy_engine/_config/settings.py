@@ -197,10 +197,27 @@ class LogSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         level: The least severe level that is logged.
         format: ``text``, or ``json`` for one object on each line.
+        access: Log a line for each execution, at level info, to ``carmy.access``.
     """
 
     level: LogLevel = "info"
     format: LogFormat = "text"
+    access: Flag = False
+
+
+class MetricsSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[metrics]``.
+
+    Attributes:
+        address: Where commands serve the metrics to Prometheus, at ``/metrics``; None: nowhere.
+    """
+
+    address: Address | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.address is not None:
+            parse_address(self.address)
 
 
 class LimitSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -266,7 +283,9 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         mcp: MCP.
         store: The idempotency store.
         limits: Bounds of the engine.
-        log: What commands log.
+        log: What is logged.
+        metrics: Where metrics are served.
+        trust_traceparent: Make the spans of executions children of the span that a caller names in the header ``traceparent``.
 
     Raises:
         ConfigurationError: A value is out of range; the message names the field.
@@ -286,12 +305,14 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_executions: Count = 1000
     allow_anonymous: Flag = False
     expose_errors: Flag = False
+    trust_traceparent: Flag = False
     http: HttpSettings = HttpSettings()
     websocket: WebSocketSettings = WebSocketSettings()
     mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     def __post_init__(self) -> None:
         super().__post_init__()

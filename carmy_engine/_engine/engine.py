@@ -47,6 +47,9 @@ from .._model.result import ExecutionResult
 from .._model.run import RunContext
 from .._model.spec import Catalog
 from .._model.suggestions import unknown_name_message
+from .._telemetry.access_log import AccessLog
+from .._telemetry.metrics import LAG, RUNNING, SINK_FAILURES, STALLS, STUCK, WAITING, Metrics
+from .._telemetry.prometheus import render
 from .._tools.resources import CompiledPrompt, CompiledResource
 from ..stores import memory
 from .bound_client import BoundClient
@@ -262,6 +265,7 @@ class Engine(BoundEngine):
         authenticator: Turns credentials into context, for transports.
         ready_checks: By name, for readiness.
         audit: The newest records.
+        metrics: Its metrics; None if they are off. See `prometheus`.
         stopping: Set when shutdown begins: transports close their listeners, new calls get ``SHUTTING_DOWN``.
         stopped: Set when every execution has ended: transports finish their writes and return.
     """
@@ -276,12 +280,14 @@ class Engine(BoundEngine):
         audit: MemorySink,
         refusals: Refusals,
         reading: Reading,
+        metrics: Metrics | None,
         statistics: Callable[[], EngineStatistics],
     ) -> None:
         super().__init__(self, Caller(context=AgentContext()))
         self._pipeline = pipeline
         self._refusals = refusals
         self._tables = reading
+        self.metrics = metrics
         self._statistics = statistics
         self._closed = False
         self.name = settings.name
@@ -334,6 +340,10 @@ class Engine(BoundEngine):
         """Announce to subscribers that the content of a resource has changed. Safe in any thread; never blocks."""
         self._tables.changes.publish_resource(uri)
 
+    def prometheus(self) -> str:
+        """Return the metrics in Prometheus' text format, for a handler of ``/metrics``; empty if they are off."""
+        return "" if self.metrics is None else render(self.metrics)
+
     async def wait_idle(self) -> None:
         """Wait until no execution runs."""
         await self._pipeline.inflight.wait_idle()
@@ -379,6 +389,7 @@ async def open_engine(
     middleware: Sequence[Middleware] = (),
     resources: Iterable[CompiledResource] = (),
     prompts: Iterable[CompiledPrompt] = (),
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
@@ -397,6 +408,7 @@ async def open_engine(
         middleware: Functions around every call of a tool, outermost first.
         resources: Compiled resources, in the order in which addresses are compared.
         prompts: Compiled prompts.
+        metrics: Filled for the length of the block; None for none.
 
     Raises:
         StartupError: Two tools, resources or prompts have the same name.
@@ -416,7 +428,9 @@ async def open_engine(
     inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
     install_nursery_guards()
     kept = store.sink if isinstance(store, RecordingStore) else None
-    all_sinks = Sinks((audit, *sinks) if kept is None else (audit, kept, *sinks))
+    access = AccessLog() if settings.log.access else None
+    own_sinks: tuple[Sink | None, ...] = (audit, kept, metrics, access)
+    all_sinks = Sinks([*(sink for sink in own_sinks if sink is not None), *sinks])
     try:
         if isinstance(store, PreparableStore):
             await store.prepare()
@@ -425,21 +439,33 @@ async def open_engine(
                 pipeline = make_pipeline(
                     registry=registry,
                     inflight=inflight,
-                    reservations=Reservations(store, all_sinks, Joins(inflight.runs), long_checks.check_output),
+                    reservations=Reservations(
+                        store, all_sinks, Joins(inflight.runs), long_checks.check_output, metrics
+                    ),
                     invoker=invoker,
                     finisher=Finisher(all_sinks, inflight),
                     long_checks=long_checks,
                     background=background,
                     now=trio.lowlevel.current_clock().current_time,
                 )
+                if metrics is not None:
+                    metrics.gauges |= {
+                        RUNNING: lambda: len(inflight),
+                        WAITING: lambda: sum(execution.is_waiting for execution in inflight.running()),
+                        STUCK: lambda: threads.stuck,
+                        LAG: lambda: watchdog.lag,
+                        STALLS: lambda: watchdog.stalls,
+                        SINK_FAILURES: lambda: all_sinks.failures,
+                    }
                 engine = Engine(
                     pipeline,
                     settings,
                     authenticator=authenticator,
                     ready_checks=ready_checks or {},
                     audit=audit,
-                    refusals=Refusals(all_sinks),
                     reading=Reading(pipeline, resources, prompts, settings.timeout_secs, policies, layered),
+                    refusals=Refusals(all_sinks, None if metrics is None else metrics.count_refusal),
+                    metrics=metrics,
                     statistics=lambda: EngineStatistics(
                         running=len(inflight),
                         stuck_threads=threads.stuck,

@@ -12,7 +12,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .._execution.execution import Caller, Listener
 from .._model.errors import AgentError
@@ -77,6 +79,15 @@ class Spans:
             span.set_status(Status(StatusCode.ERROR, record.error_code))
 
 
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+def _parent_of(caller: Caller) -> Context | None:
+    """The context with the caller's span; None for the current one."""
+    traceparent = caller.context.traceparent
+    return None if traceparent is None else _PROPAGATOR.extract({"traceparent": traceparent})
+
+
 class _SpannedPipeline(Pipeline):
     """Runs each request within a span, which is the current one wherever the tool runs."""
 
@@ -103,17 +114,19 @@ class _SpannedPipeline(Pipeline):
                 "gen_ai.tool.type": "function",
                 "carmy.effect": found.spec.effect.value,
             }
-        # The tracer must not record exceptions: their messages may contain arguments and outputs, and a cancel is one.
-        with self._tracer.start_as_current_span(
-            name, kind=SpanKind.INTERNAL, attributes=attributes, record_exception=False, set_status_on_exception=False
-        ) as span:
-            outer = _open.get()
-            _open.set(span)
-            try:
-                return await super().run(request, caller, listener, returned, unreadable)
-            except BaseException as error:
-                if _open.get() is span:  # it left without a record
-                    span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-                raise
-            finally:
-                _open.set(outer)
+        span = self._tracer.start_span(name, _parent_of(caller), SpanKind.INTERNAL, attributes)
+        if not span.get_span_context().is_valid:  # of a tracer that does nothing
+            return await super().run(request, caller, listener, returned, unreadable)
+        outer, token = _open.get(), attach(trace.set_span_in_context(span))
+        _open.set(span)
+        try:
+            return await super().run(request, caller, listener, returned, unreadable)
+        except BaseException as error:
+            # Without the exception: its message may contain arguments and outputs, and a cancel is one.
+            if _open.get() is span:  # it left without a record
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            raise
+        finally:
+            _open.set(outer)
+            detach(token)
+            span.end()

@@ -180,6 +180,11 @@ class Execution(msgspec.Struct, eq=False):
     _cancellation: Cancellation | None = None
 
     @property
+    def is_waiting(self) -> bool:
+        """True while it waits for a turn, a thread or another execution."""
+        return self._waits_since is not None
+
+    @property
     def cancellation(self) -> Cancellation:
         """Cancellation state for the tool; holds the cause. Created on first use."""
         if self._cancellation is None:

@@ -26,11 +26,18 @@ class Refusals:
 
     Args:
         sinks: Receive the records.
+        count: Called with the code and the transport of each refusal, those over the limit included.
         clock: Seconds that never go back.
     """
 
-    def __init__(self, sinks: Sinks, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        sinks: Sinks,
+        count: Callable[[str, str], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sinks = sinks
+        self._count = count
         self._limit = BurstLimit[tuple[str, str]](MAX_RECORDS, clock=clock)
         self._log = RateLimitedLogger(log, clock=clock)
 
@@ -42,6 +49,8 @@ class Refusals:
             context: The known part of the caller's context, and the transport.
             peer: The caller's address, for the log.
         """
+        if self._count is not None:
+            self._count(error.code, context.transport)
         self._log.info(
             "refused a request over %s from %s: %s", context.transport, peer or "an unnamed peer", error.code
         )

@@ -34,6 +34,7 @@ class Watchdog:
     Attributes:
         stalls: Number of detected stalls.
         last_stalled: Tool that blocked the loop in the last stall; None if no tool was on the stack.
+        lag: Seconds in which the loop ran the last callback.
     """
 
     def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
@@ -41,6 +42,7 @@ class Watchdog:
         self._poll_seconds = min(_POLL_SECONDS, stall_seconds / 2)
         self.stalls = 0
         self.last_stalled: str | None = None
+        self.lag = 0.0
         self._stop = threading.Event()
 
     def __enter__(self) -> Watchdog:
@@ -64,7 +66,9 @@ class Watchdog:
                 token.run_sync_soon(sign.set)
             except trio.RunFinishedError:
                 return
-            if sign.wait(self._stall_seconds) or self._stop.is_set():
+            answered = sign.wait(self._stall_seconds) or self._stop.is_set()
+            self.lag = time.monotonic() - asked
+            if answered:
                 continue
             self.stalls += 1
             frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - the documented way to see another thread's stack
@@ -81,6 +85,7 @@ class Watchdog:
                 "%s for more than %g s; nothing else runs meanwhile. %s\n%s", what, self._stall_seconds, advice, stack
             )
             while not sign.wait(self._poll_seconds):
+                self.lag = time.monotonic() - asked
                 if self._stop.is_set():
                     return
             log.warning("the event loop runs again after %.1f s", time.monotonic() - asked)

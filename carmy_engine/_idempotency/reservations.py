@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import trio
@@ -31,11 +31,14 @@ from .._model.request import ExecutionRequest
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import ExecutionStatus, Outcome, status_of
 from .._model.spec import ToolSpec
+from .._telemetry.metrics import STORE, Metrics
 from .decisions import Settle, decide_settle, is_in_doubt, judge
 from .joins import Joins
 from .reconcile import ask
 
 log = logging.getLogger("carmy.engine")
+
+T = TypeVar("T")
 
 STORE_SECONDS = 10.0
 """Longest wait for the store to record an ending. The wait is shielded from the caller's cancel, so it needs a bound."""
@@ -67,15 +70,27 @@ class Reservations:
         sinks: Receive a record when an attempt in doubt is settled.
         joins: The joiners, woken when an attempt releases its identity.
         check_output: Checks a long output of a ``reconcile`` function.
+        metrics: Receive the time of each operation of the store, and count what is left in doubt; None for none.
     """
 
-    def __init__(self, store: IdempotencyStore, sinks: Sinks, joins: Joins, check_output: CheckOutput) -> None:
+    def __init__(
+        self,
+        store: IdempotencyStore,
+        sinks: Sinks,
+        joins: Joins,
+        check_output: CheckOutput,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._check_output = check_output
         self._sinks = sinks
         self._joins = joins
         # A store of this package raises only declared errors; the boundary would double the cost of the memory store.
         self._given = store
+        self._store: IdempotencyStore | _GuardedStore | _TimedStore
         self._store = store if type(store).__module__.startswith("carmy_engine.") else _GuardedStore(store)
+        self._metrics = metrics
+        if metrics is not None:
+            self._store = _TimedStore(self._store, metrics)
         self._log = RateLimitedLogger(log)  # a failing store fails for every call
         # Read from the exact class: a subclass that adds a wait must not inherit the promise.
         self._never_waits = vars(type(store)).get("never_waits", False) is True
@@ -230,6 +245,8 @@ class Reservations:
             step = self._store.complete(identity, execution.id, outcome, time.time())
         elif left is Settle.INTERRUPT:
             step = self._store.interrupt(identity, execution.id, ending.cause, time.time())
+            if self._metrics is not None:
+                self._metrics.count_doubt()
         else:
             step = self._store.release(identity, execution.id)
         failure: BaseException | None = None
@@ -286,6 +303,33 @@ class _GuardedStore:
 
     async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
         return await await_foreign(call_foreign(self._store.interrupt, identity, execution_id, cause, finished_at))
+
+
+class _TimedStore:
+    """A store whose operations are timed."""
+
+    def __init__(self, store: IdempotencyStore | _GuardedStore | _TimedStore, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+
+    async def reserve(self, reservation: Reservation) -> Reservation | None:
+        return await self._timed("reserve", self._store.reserve(reservation))
+
+    async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
+        return await self._timed("complete", self._store.complete(identity, execution_id, outcome, finished_at))
+
+    async def release(self, identity: Identity, execution_id: str) -> bool:
+        return await self._timed("release", self._store.release(identity, execution_id))
+
+    async def interrupt(self, identity: Identity, execution_id: str, cause: Cause | None, finished_at: float) -> bool:
+        return await self._timed("interrupt", self._store.interrupt(identity, execution_id, cause, finished_at))
+
+    async def _timed(self, operation: str, step: Awaitable[T]) -> T:
+        began = time.perf_counter()
+        try:
+            return await step
+        finally:
+            self._metrics.add_seconds(STORE, operation, time.perf_counter() - began)
 
 
 def _plain(data: bytes) -> Any:

@@ -117,6 +117,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
         permissions: Strings granted by the host, such as ``confirm:delete_customer`` or ``tool:search``.
         metadata: Host-defined values. A deep read-only copy, which compares and serialises like the original.
         transport: The transport of the call.
+        traceparent: The span of a caller, as in the header of that name (W3C Trace Context): the parent of the execution's span.
         thread_id: From the caller's run, when given (`RunContext`); so are the next four, and `services`.
         run_id: The caller's run.
         node_path: The position in the run.
@@ -138,6 +139,7 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     permissions: Set[str] = frozenset()  # any set is accepted and stored as a `frozenset`
     metadata: Mapping[str, Any] = NOTHING
     transport: str = "in_process"
+    traceparent: str | None = None
     thread_id: str | None = None
     run_id: str | None = None
     node_path: str | None = None

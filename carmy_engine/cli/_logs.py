@@ -10,7 +10,10 @@ import msgspec
 from .._config.settings import LogSettings
 
 ROOT = "carmy"
-"""The parent of the project's loggers: ``carmy.engine``, ``carmy.http``, ``carmy.websocket``, ``carmy.stdio``, ``carmy.mcp``."""
+"""The parent of the project's loggers: ``carmy.engine``, ``carmy.http``, ``carmy.websocket``, ``carmy.stdio``, ``carmy.mcp``,
+``carmy.access``."""
+
+_encode = msgspec.json.Encoder().encode
 
 _LIBRARIES = ("hypercorn", "httpx2", "httpcore2", "mcp", "trio-websocket")
 """Loggers of libraries below the transports. They log each request at info, and payloads at debug."""
@@ -46,15 +49,24 @@ class _JsonFormatter(logging.Formatter):
     def __init__(self, process: int | None) -> None:
         super().__init__()
         self._process = {} if process is None else {"process": process}
+        self._second = -1
+        self._date = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = {
-            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **self._process,
-        }
+        head = _encode({"time": self._time(record.created), "level": record.levelname.lower(), "logger": record.name})
+        fields: dict[str, object] = {**self._process}
+        if isinstance(record.msg, msgspec.Struct):  # such as a line of the access log
+            data = _encode(record.msg)
+        else:
+            data = _encode({"message": record.getMessage()})
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(fields).decode()
+        tail = b"," + _encode(fields)[1:] if fields else b"}"
+        return (head[:-1] + b"," + data[1:-1] + tail).decode()
+
+    def _time(self, created: float) -> str:
+        second = int(created)
+        if second != self._second:
+            self._second = second
+            self._date = dt.datetime.fromtimestamp(second, dt.UTC).isoformat().removesuffix("+00:00")
+        return f"{self._date}.{int(created % 1 * 1000):03d}+00:00"

@@ -7,9 +7,10 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import trio
 from cyclopts import Parameter
 
 from .._app import plugins, serve
@@ -17,6 +18,8 @@ from .._app.app import App
 from .._app.transport import Listen, Transport
 from .._config.settings import LogFormat, LogLevel, Settings
 from .._config.sources import checked_option
+from .._engine.engine import Engine
+from .._model.error_boundary import raise_single
 from .._model.errors import ConfigurationError, StartupError
 from . import _worker
 from ._identity import Identity, Permission, Principal, local_identity, refuse_identity
@@ -154,7 +157,7 @@ def _serve(
 
     async def main() -> None:
         problems = await outside_problems(app, transport, settings)
-        async with app.open(settings=settings, problems=problems) as engine:
+        async with app.open(settings=settings, problems=problems) as engine, _serving_metrics(engine, worker):
             # A terminal or a service manager may signal a worker, and its supervisor does as well: that is one signal.
             await serve.serve(engine, serving, announce=announce, patient=worker is not None)
 
@@ -166,6 +169,24 @@ def _serve(
         raise Failure(f"cannot serve {name} on {settings.address}: {error.strerror or error}") from None
     serve.limit_exit()
     return SUCCESS
+
+
+@contextlib.asynccontextmanager
+async def _serving_metrics(engine: Engine, worker: _worker.Worker | None) -> AsyncIterator[None]:
+    """Serve the metrics for the length of a block, if the settings have an address for them."""
+    if engine.settings.metrics.address is None:
+        yield
+        return
+    service = functools.partial(plugins.find_metrics_service(), engine)
+    try:
+        async with trio.open_nursery() as nursery:
+            line: str = await nursery.start(service)
+            if worker is None:
+                say(line)
+            yield
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise_single(group)
 
 
 def _supervise(transport: Transport[...], listen: Listen, app: App, settings: Settings) -> int:

@@ -169,7 +169,7 @@ class Supervisor:
         was_ready = False
         crashes = 0
         while not self._stop.is_set():
-            async with self._running() as (process, control):
+            async with self._running(number) as (process, control):
                 line = await _first_line(control)
                 ready_since = trio.current_time()
                 if line and not was_ready:
@@ -200,7 +200,7 @@ class Supervisor:
             task_status.started("")
 
     @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncIterator[tuple[trio.Process, trio.SocketStream]]:
+    async def _running(self, number: int) -> AsyncIterator[tuple[trio.Process, trio.SocketStream]]:
         """A worker, and our end of the socket between us; neither is left behind."""
         ours, there = socket.socketpair()
         with trio.socket.from_stdlib_socket(ours) as here:
@@ -209,7 +209,7 @@ class Supervisor:
                     self._command,
                     stdin=subprocess.DEVNULL,
                     pass_fds=[there.fileno(), *self._descriptors],
-                    env=environment(there.fileno(), self._descriptors, are_ours=self._are_ours),
+                    env=environment(there.fileno(), number, self._descriptors, are_ours=self._are_ours),
                 )
             self._processes[process] = ours
             try:

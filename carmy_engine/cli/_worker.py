@@ -15,22 +15,24 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from .._config.address import TcpAddress, UnixAddress, parse_address
 from .._config.settings import Settings
 
 _VARIABLE = "_CARMY_WORKER"
-"""In a worker's environment: the descriptor of its socket, a colon, and the address that stands for the listening ones."""
+"""In a worker's environment: the descriptor of its socket, its number, and the address that stands for the listening ones."""
 
 
-def environment(control: int, listening: Sequence[int], *, are_ours: bool) -> Mapping[str, str]:
+def environment(control: int, number: int, listening: Sequence[int], *, are_ours: bool) -> Mapping[str, str]:
     """The environment of a worker.
 
     Args:
         control: The descriptor of its end of the socket.
+        number: Its number among the workers, from 1.
         listening: The descriptors of what it serves on.
         are_ours: No other process has those sockets, so the last worker must accept the connections in the queue.
     """
     address = f"fd://{','.join(map(str, listening))}" + (f"?until={control}" if are_ours else "")
-    return {**os.environ, _VARIABLE: f"{control}:{address}"}
+    return {**os.environ, _VARIABLE: f"{control}:{number}:{address}"}
 
 
 class Worker:
@@ -38,18 +40,24 @@ class Worker:
 
     Args:
         control: Its end of the socket.
+        number: Its number among the workers, from 1.
         address: Of the listening sockets.
     """
 
-    def __init__(self, control: socket.socket, address: str) -> None:
+    def __init__(self, control: socket.socket, number: int, address: str) -> None:
+        self._number = number
         self._control = control
         self._address = address
         self._has_announced = False
         threading.Thread(target=self._watch, name="carmy-supervisor", daemon=True).start()
 
     def adapted(self, settings: Settings) -> Settings:
-        """The settings with the address where this process serves."""
-        return msgspec.structs.replace(settings, address=self._address)
+        """The settings with the addresses where this process serves: each process has a port of its own for metrics."""
+        metrics = settings.metrics
+        if metrics.address is not None:
+            address = address_of_worker(metrics.address, self._number)
+            metrics = msgspec.structs.replace(metrics, address=address)
+        return msgspec.structs.replace(settings, address=self._address, metrics=metrics)
 
     def announce(self, line: str) -> None:
         """Send the supervisor the first line, which ends in the address. It writes all further lines itself."""
@@ -68,12 +76,24 @@ class Worker:
 
 def inherited() -> Worker | None:
     """This process as a worker; None when it is none. Call it once, early: what is started later must not see it."""
-    number, _, address = os.environ.pop(_VARIABLE, "").partition(":")
-    if not number:
+    descriptor, _, rest = os.environ.pop(_VARIABLE, "").partition(":")
+    number, _, address = rest.partition(":")
+    if not descriptor:
         return None
     try:
-        control = socket.socket(fileno=int(number))
+        control = socket.socket(fileno=int(descriptor))
     except OSError:
         return None  # meant for another process, which has started this one
     control.set_inheritable(False)
-    return Worker(control, address)
+    return Worker(control, int(number), address)
+
+
+def address_of_worker(address: str, number: int) -> str:
+    """The address of one of several workers: the port, or the name of the file, plus its number less one."""
+    match parse_address(address):
+        case TcpAddress(_, port) if port:
+            return f"{address.rpartition(':')[0]}:{port + number - 1}"
+        case UnixAddress() if number > 1:
+            return f"{address}.{number}"
+        case _:
+            return address

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from carmy_engine import ConfigurationError, HttpSettings, LogSettings, McpSettings, Settings, StoreSettings
+from carmy_engine import (
+    ConfigurationError,
+    HttpSettings,
+    LogSettings,
+    McpSettings,
+    MetricsSettings,
+    Settings,
+    StoreSettings,
+)
 from carmy_engine._config.sources import KEYS, read_deployment
 from carmy_engine.transport import InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
 
@@ -83,6 +91,9 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "store.max_bytes": "9",
         "store.durability": "normal",
         "store.audit_days": "1",
+        "trust_traceparent": "yes",
+        "log.access": "true",
+        "metrics.address": "127.0.0.1:9464",
         "log.level": "debug",
         "log.format": "json",
     }
@@ -121,7 +132,9 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         ),
         mcp=McpSettings(confirm="refuse", promote_after_secs=0, sessions=False),
         store=StoreSettings(retention_days=0.5, max_entries=8, max_bytes=9, durability="normal", audit_days=1),
-        log=LogSettings(level="debug", format="json"),
+        log=LogSettings(level="debug", format="json", access=True),
+        metrics=MetricsSettings(address="127.0.0.1:9464"),
+        trust_traceparent=True,
     )
 
 

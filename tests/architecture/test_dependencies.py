@@ -18,6 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     "carmy_engine/_app/app.py": ["otel"],
     "carmy_engine/_engine/spans.py": ["otel"],
+    "carmy_engine/_telemetry/meter.py": ["otel"],
     "carmy_engine/cli": ["cli"],
     "carmy_engine/stores/sqlite": ["sqlite"],
     "transports/carmy_command": ["cli"],

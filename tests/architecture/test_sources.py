@@ -79,7 +79,15 @@ def test_silenced_checks_have_reasons() -> None:
 
 def test_loggers_have_the_promised_names() -> None:
     """Every logger is one of the documented ones, so that an application can configure them all."""
-    documented = {"carmy.engine", "carmy.http", "carmy.websocket", "carmy.stdio", "carmy.mcp", "carmy.tools"}
+    documented = {
+        "carmy.access",
+        "carmy.engine",
+        "carmy.http",
+        "carmy.websocket",
+        "carmy.stdio",
+        "carmy.mcp",
+        "carmy.tools",
+    }
     used = {
         name
         for path in files("carmy_engine/*.py", "transports/*.py")

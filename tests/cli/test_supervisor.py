@@ -21,7 +21,7 @@ LIMIT_SECONDS = 50
 
 PRELUDE = """
     import os, signal, socket, sys, time
-    number, _, address = os.environ["_CARMY_WORKER"].partition(":")
+    number, _, address = os.environ["_CARMY_WORKER"].split(":", 2)
     control = socket.socket(fileno=int(number))
     with open("starts", "a") as file:
         print(os.getpid(), file=file)
@@ -185,7 +185,7 @@ def test_what_is_meant_for_another_process(monkeypatch: pytest.MonkeyPatch) -> N
     """A program that a worker has started before it looked is no worker, and what it starts is none either."""
     descriptor = os.dup(0)
     os.close(descriptor)
-    monkeypatch.setenv("_CARMY_WORKER", f"{descriptor}:fd://{descriptor}")
+    monkeypatch.setenv("_CARMY_WORKER", f"{descriptor}:1:fd://{descriptor}")
     assert inherited() is None
     assert "_CARMY_WORKER" not in os.environ
     assert inherited() is None

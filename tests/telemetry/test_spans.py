@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 from opentelemetry import context, trace
@@ -20,8 +21,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
+import carmy_http
 import carmy_websocket
 from carmy_engine import (
+    AgentContext,
     AgentError,
     App,
     Cause,
@@ -422,3 +425,40 @@ except DeclarationError as refusal:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "spans need the package 'opentelemetry': pip install 'carmy-engine[otel]'\n"
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(("trusts", "header", "continues"), [
+    (True, PARENT, True),
+    (False, PARENT, False),
+    (True, PARENT + "x", False),
+    (True, PARENT.upper(), False),
+    (True, "", False),
+])  # fmt: skip
+async def test_a_trace_of_a_caller_over_http(trusts: bool, header: str, continues: bool) -> None:
+    """With ``trust_traceparent`` a span continues the trace that the request names; otherwise, and if it is malformed, not."""
+    recorder = Recorder()
+    app = App("shop", settings=Settings(address="127.0.0.1:0", trust_traceparent=trusts)).add(search)
+    async with app.spans(recorder.tracer).open() as engine, trio.open_nursery() as nursery:
+        line: str = await nursery.start(partial(carmy_http.serve, engine))
+        async with httpx2.AsyncClient() as http:
+            body = {"tool": "search", "arguments": {"query": "mouse"}}
+            headers = {"traceparent": header} if header else {}
+            answer = await http.post(f"{line.rpartition(' ')[2]}/agent/execute", json=body, headers=headers)
+        assert answer.status_code == 200
+        nursery.cancel_scope.cancel()
+    assert (parent_of(recorder.only) == 0xB7AD6B7169203331) == continues
+    assert recorder.only.context is not None
+    assert (recorder.only.context.trace_id == 0x0AF7651916CD43DD8448EB211C80319C) == continues
+
+
+async def test_a_trace_that_an_authenticator_gives() -> None:
+    """The span named in the trusted context is the parent, whatever the settings are; two callers have two traces."""
+    recorder = Recorder()
+    async with opened(recorder, search) as engine:
+        bound = engine.bind(context=AgentContext(principal="gateway", traceparent=PARENT))
+        await bound.execute(ExecutionRequest(tool="search", arguments={"query": "mouse"}))
+        await engine.execute(ExecutionRequest(tool="search", arguments={"query": "mouse"}))
+    assert [parent_of(span) for span in recorder.spans] == [0xB7AD6B7169203331, None]

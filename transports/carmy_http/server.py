@@ -112,6 +112,8 @@ async def serve_endpoints(
         connect = functools.partial(NativeConnection, native)
         reserve = functools.partial(NativeConnection, native, reserved=True)
         server = Server(connect, settings.http, reserve=reserve, log=log)
+    if engine.metrics is not None:
+        engine.metrics.connections[name] = lambda: server.connections
     listeners = await open_listeners(settings, authenticated=engine.authenticator is not None)
     line = f"{name} listening on {listener_url(listeners[0], 'http' if tls is None else 'https', path)}"
     async with contextlib.AsyncExitStack() as keeping:

@@ -1,8 +1,8 @@
-"""Sockets, for servers and clients of header_values protocol.
+"""Sockets, for servers and clients of any protocol.
 
 - `Access`: checks of ``Host``, ``Origin`` and credentials. `network_problems`: the settings that these checks would refuse.
 - `Listener`, `open_listeners`, `listener_address`, `listener_url`, `enable_keepalive`: listening sockets.
-- `Server`: accepts connections and drains them.
+- `Server`: accepts connections and drains them. `serve_metrics`: a listener for Prometheus.
 - `BatchChannel`: the channel of messages that a carrier brings. `SendQueue`: messages for a peer that may read slowly.
 - `EventReader`: a parser of server-sent events, for clients.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from ._access import Access, Headers, header_values
 from ._channel import BatchChannel
 from ._listening import Listener, enable_keepalive, listener_address, listener_url, network_problems, open_listeners
+from ._metrics_server import serve_metrics
 from ._send_queue import DEFAULT_LOGGER, QueuedMessage, SendQueue
 from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, ServedConnection, Server
 from ._sse_reader import EventReader, ServerSentEvent
@@ -36,4 +37,5 @@ __all__ = [
     "listener_url",
     "network_problems",
     "open_listeners",
+    "serve_metrics",
 ]

@@ -78,6 +78,11 @@ class Server:
         self._draining = False
         self._log = RateLimitedLogger(log)
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
     async def run(
         self,
         listeners: list[Listener],

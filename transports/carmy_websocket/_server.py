@@ -44,6 +44,8 @@ async def serve_websocket(engine: Engine, *, task_status: trio.TaskStatus[str] =
         return Connection(engine, access, stream, limited_log)
 
     server = Server(connect, settings.http, log=log)
+    if engine.metrics is not None:
+        engine.metrics.connections["websocket"] = lambda: server.connections
     line = f"ws listening on {listener_url(listeners[0], 'ws', PATH)}"
     await server.run(listeners, engine.stopping, engine.stopped, lambda: task_status.started(line))
 

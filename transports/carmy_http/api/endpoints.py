@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from carmy_engine import BoundEngine, Engine, HttpSettings
 from carmy_engine.codec import invalid_request
@@ -134,6 +137,7 @@ class Endpoints:
         self.log = RateLimitedLogger(log)
         self.settings = settings.http
         self._guard = Guard(engine)
+        self._trusts_traceparent = settings.trust_traceparent
         self._always: Headers = SECURITY_HEADERS if settings.http.security_headers else ()
 
     async def answer(self, request: Request) -> Answer:
@@ -149,6 +153,8 @@ class Endpoints:
         try:
             extra, known_caller, handler = request.head.match or self._match(request.head)
             caller = known_caller or await self._guard.authenticate(request)
+            if self._trusts_traceparent:
+                caller = within_trace(caller, request.head)
             answer = await handler(request, caller)
         except Disconnected:
             raise
@@ -213,6 +219,17 @@ class Endpoints:
         error = invalid_request(reason)
         self._guard.anonymous.record_refusal(error, peer)
         return error_response(error, status=status, headers=self._always)
+
+
+_TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def within_trace(caller: BoundEngine, head: RequestHead) -> BoundEngine:
+    """The caller with the span that its request names (W3C Trace Context), unless an authenticator has given one."""
+    values = head.every(b"traceparent")
+    if len(values) != 1 or caller.context.traceparent is not None or not _TRACEPARENT.fullmatch(values[0]):
+        return caller
+    return caller.bind(context=msgspec.structs.replace(caller.context, traceparent=values[0].decode()))
 
 
 async def _answer_without_route(request: Request, _engine: BoundEngine) -> Response:

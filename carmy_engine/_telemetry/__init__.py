@@ -1,0 +1,1 @@
+"""Access lines and metrics, made of the records of executions."""
