@@ -13,7 +13,7 @@ The project's own transports import the core through this module only. ``docs/de
   that failed, `encode_remote_arguments` and
   `encode_arguments`. For the tools of another protocol, the errors
   of its arguments and outputs: `invalid_arguments`, `invalid_output`, `output_too_large`, `output_subject`, `first_infinite`,
-  `may_hide_infinite`, `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`.
+  `may_hide_infinite`, `fingerprint`, `DEFAULT_MAX_OUTPUT_BYTES`; and `wire_names` with a `NameRule`, for names that it does not take.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from ._schema.json_form import encode_arguments, first_infinite, may_hide_infini
 from ._schema.messages import invalid_arguments, output_subject
 from ._tools.output import invalid_output
 from ._tools.output import too_large as output_too_large
+from .providers._names import NameRule, wire_names
 
 __all__ = [
     "BURST_LINES",
@@ -60,6 +61,7 @@ __all__ = [
     "Fault",
     "InheritedAddress",
     "LazyDeadlineScope",
+    "NameRule",
     "OnRunning",
     "RateLimitedLogger",
     "TcpAddress",
@@ -101,4 +103,5 @@ __all__ = [
     "stop_limit",
     "unknown_name_message",
     "unknown_tool",
+    "wire_names",
 ]

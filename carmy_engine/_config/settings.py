@@ -29,6 +29,7 @@ Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of t
 Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
 Processes = Annotated[int, Meta(ge=1, le=256, description="a whole number, 1 to 256")]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
+Naming = Annotated[Literal["safe", "declared"], Meta(description="safe or declared")]
 Asking = Annotated[Literal["ask", "refuse"], Meta(description="ask or refuse")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error", "critical"],
@@ -173,6 +174,11 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         max_tasks: Tasks that run or are kept. While there are as many, calls are answered when they are over.
         max_task_bytes: Of outputs of ended tasks. Beyond it, those that ended first are dropped.
         task_retention_secs: After the end of a task, for its client to fetch the outcome.
+        names: ``safe``: a tool whose name does not fit ``[A-Za-z0-9_-]{1,64}``, which common clients and models require, is listed
+            under another one; ``declared``: as it is.
+        max_text_bytes: Of the text of an output, in answers whose structured content carries the whole.
+        max_replay_bytes: Of the events of one stream that are kept for a client that loses its connection.
+        resume_timeout_secs: For a client to come back to a stream that it has lost, before its call is cancelled.
         max_questions: Open questions to persons. Further calls are refused; of those that wait for no answer, the oldest is dropped.
         question_timeout_secs: For a person's answer. A later one does not count.
     """
@@ -187,6 +193,10 @@ class McpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_tasks: Count = 1000
     max_task_bytes: Bytes = 64 * 1024 * 1024
     task_retention_secs: Seconds = 300.0
+    names: Naming = "safe"
+    max_text_bytes: Bytes = 256 * 1024
+    max_replay_bytes: Bytes = 1024 * 1024
+    resume_timeout_secs: Seconds = 10.0
     max_questions: Count = 1000
     question_timeout_secs: Seconds = 300.0
 

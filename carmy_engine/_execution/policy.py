@@ -155,7 +155,7 @@ class SafePolicy:
             raise AgentError.standard(
                 "CONFIRMATION_REQUIRED",
                 f"{spec.name} needs a person's confirmation",
-                suggested_action=f"Ask the person, then call again with the permission {permission} granted.",
+                suggested_action="Ask the person to approve this call in the application; it cannot be approved from here.",
                 details={"permission": permission},
             )
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
 import pytest
 import trio
 
@@ -135,23 +136,27 @@ async def test_the_accept_loop_outlives_a_connection_that_raises(escape: str, ca
 
 
 class Broken:
-    """A server of the SDK that raises while it waits for the client."""
+    """A server of MCP that raises when it answers."""
 
     def __init__(self, escape: str) -> None:
         self._escape = escape
 
-    def create_initialization_options(self) -> None:
-        """See the SDK's."""
-
-    async def run(self, *_: object) -> None:
+    async def answer(self, _: object) -> bytes:
         await trio.lowlevel.checkpoint()
         raise made(self._escape)
 
 
 @pytest.mark.parametrize("escape", ESCAPES)
-async def test_a_connection_of_mcp_that_breaks_fails_with_an_exception(escape: str) -> None:
-    """Whatever leaves the SDK's loop leaves the connection as an `Exception`, and no nursery takes it for its own cancel."""
-    _, channel = channel_pair()
+async def test_a_request_of_mcp_that_breaks(escape: str) -> None:
+    """Whatever leaves the answer to a request is an error of that request, and the connection goes on."""
+    ours, channel = channel_pair()
     broken: Any = Broken(escape)
-    with trio.fail_after(LIMIT), pytest.raises(ExceptionGroup):
-        await serve_connection(broken, channel, stopped=trio.Event(), limits=McpSettings())
+    async with App("test").open() as engine, trio.open_nursery() as nursery:
+        serve = partial(serve_connection, stopped=trio.Event(), limits=McpSettings())
+        nursery.start_soon(serve, broken, channel, engine)
+        with trio.fail_after(LIMIT):
+            for number in range(2):
+                await ours.send(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number)
+                answer = msgspec.json.decode(await ours.receive())
+                assert (answer["id"], answer["error"]["code"]) == (number, -32603)
+        nursery.cancel_scope.cancel()

@@ -163,7 +163,7 @@ class Mcp:
         cursor: dict[str, str] = {}
         while True:
             page = (await self._ask("tools/list", None, **cursor))["result"]
-            names += [tool["name"] for tool in page["tools"]]
+            names += [tool.get("title", tool["name"]) for tool in page["tools"]]
             if "nextCursor" not in page:
                 return names
             cursor = {"cursor": page["nextCursor"]}

@@ -18,7 +18,9 @@ from carmy_engine import AgentContext, AgentError, RateLimit
 from carmy_frames.protocol import LineBuffer
 from carmy_http.api import content_negotiation
 from carmy_http.message import split_path
-from carmy_mcp.protocol.messages import MessageError, read
+from carmy_mcp.protocol.errors import JsonRpcError, RemoteProtocolError
+from carmy_mcp.protocol.messages import Request, decode
+from carmy_mcp.protocol.params import parse_call
 from carmy_net import EventReader
 
 
@@ -44,8 +46,10 @@ def refused(data: bytes) -> Callable[[], object]:
     """Read a message of MCP, which may be refused."""
 
     def work() -> None:
-        with contextlib.suppress(MessageError):
-            read(data)
+        with contextlib.suppress(RemoteProtocolError, JsonRpcError, AgentError):
+            found = decode(data)
+            if isinstance(found, Request):
+                parse_call(found.params)
 
     return work
 

@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 import trio
 
-from carmy_engine import AgentContext, App, BoundEngine, Engine, McpSettings
+from carmy_engine import AgentContext, App, BoundEngine, Engine, McpSettings, Settings
+from carmy_mcp.protocol.params import TASKS
 from carmy_mcp.server.confirmations import Questions
-from carmy_mcp.server.connection import serve_connection
-from carmy_mcp.server.sdk_server import make_server
-from carmy_mcp.server.stdio import _exchange_of
-from carmy_mcp.server.tasks import EXTENSION, Tasks
+from carmy_mcp.server.connection import Connection
+from carmy_mcp.server.server import McpServer
 from carmy_net import BatchChannel
 from tests.mcp.conftest import HELLO, request
 
 MODERN = "2026-07-28"
 
-KNOWS_TASKS: dict[str, Any] = {"extensions": {EXTENSION: {}}}
+KNOWS_TASKS: dict[str, Any] = {"extensions": {TASKS: {}}}
 """The capabilities of a client that does."""
 
 
@@ -52,8 +51,8 @@ class Client:
         questions: Those of the server.
     """
 
-    caller: BoundEngine
     questions: Questions
+    connection: Connection
 
     def __init__(self, end: End, engine: Engine, capabilities: dict[str, Any], version: str) -> None:
         self._end = end
@@ -61,6 +60,14 @@ class Client:
         self.engine = engine
         self.capabilities = capabilities
         self.version = version
+
+    @property
+    def caller(self) -> BoundEngine:
+        return self.connection.caller
+
+    @caller.setter
+    def caller(self, caller: BoundEngine) -> None:
+        self.connection.caller = caller
 
     async def send(self, *messages: dict[str, Any]) -> None:
         for message in messages:
@@ -122,9 +129,9 @@ class Ran:
         self.ended: list[str] = []
 
 
-def app_of(ran: Ran) -> App:
+def app_of(ran: Ran, settings: Settings | None = None) -> App:
     """Tools that say when they run."""
-    app = App("test")
+    app = App("test", settings=settings)
 
     @app.tool(effect="destructive")
     async def destroy(name: str) -> str:
@@ -158,22 +165,21 @@ async def connected(
     app: App | None = None,
 ) -> AsyncIterator[Client]:
     """A client that has been greeted, and the server that it talks to."""
-    async with (app or app_of(ran)).open() as engine, trio.open_nursery() as nursery:
+    settings = McpSettings(**(limits or {}))
+    opened = (app or app_of(ran, Settings(name="test", mcp=settings))).open()
+    async with opened as engine, trio.open_nursery() as nursery:
         to_server, from_client = trio.open_memory_channel[bytes](0)
         to_client, from_server = trio.open_memory_channel[bytes](0)
         client = Client(End(from_server, to_server), engine, capabilities or {}, version)
-        settings = McpSettings(**(limits or {}))
-        client.questions = Questions(engine.stopping, settings)
-        client.caller = engine.bind(transport="mcp", **(bound or {}))
-
-        def executor_of(_: object) -> BoundEngine:
-            return client.caller
+        server = McpServer(engine, nursery)
+        client.questions = server.questions
+        on_left = bool if server.tasks is None else server.tasks.cancel
+        caller = engine.bind(transport="mcp", **(bound or {}))
+        end = End(from_client, to_client)
+        client.connection = Connection(server, end, caller, engine.stopped, settings, float("inf"), on_left)
 
         async def serve() -> None:
-            tasks = Tasks(nursery, settings)
-            server = make_server("test", executor_of, _exchange_of, client.questions, tasks)
-            end = End(from_client, to_client)
-            await serve_connection(server, end, stopped=engine.stopped, limits=settings, on_left=tasks.cancel)
+            await client.connection.run()
             await to_client.aclose()
 
         nursery.start_soon(serve)

@@ -20,6 +20,9 @@ from tests.mcp.conftest import HELLO
 from tests.mcp.http import MODERN, TOOLS, VERSIONS, Caller, calling, is_running, last_record, messages, reaches
 from tests.support.http import front_end, serving
 
+SOON_GONE: dict[str, Any] = {"mcp": McpSettings(resume_timeout_secs=0.05)}
+"""A client that does not come back to its stream at once has left."""
+
 
 @pytest.fixture(autouse=True, params=["hypercorn", "native"])
 def server(request: pytest.FixtureRequest) -> Iterator[Literal["hypercorn", "native"]]:
@@ -266,7 +269,7 @@ async def test_draining() -> None:
 
 async def test_calls_that_are_dropped_leave_nothing() -> None:
     """After many calls whose clients left at any moment there runs neither an execution nor a task of theirs."""
-    async with serving(*TOOLS) as server, calling(server) as caller:
+    async with serving(*TOOLS, settings=SOON_GONE) as server, calling(server) as caller:
         await caller.call("echo", text="warm")
         await reaches(lambda: server.engine.statistics().running == 0)
         with trio.fail_after(20):

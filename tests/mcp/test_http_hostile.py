@@ -8,10 +8,12 @@ from typing import Any, Literal
 import pytest
 import trio
 import trio.testing
-from sse_starlette import EventSourceResponse
 
 from carmy_engine import AgentContext, BearerTokens, Cause, McpSettings
-from carmy_mcp.server.sessions import FullError, Sessions
+from carmy_mcp.protocol.connection import ServerProtocol
+from carmy_mcp.protocol.event_log import EventLog
+from carmy_mcp.server.sessions import FullError, Session, Sessions
+from carmy_mcp.server.streams import EventStream
 from tests.mcp.conftest import HELLO
 from tests.mcp.http import ACCEPT, MODERN, TOOLS, VERSIONS, Caller, calling, is_running, last_record, messages
 from tests.support.http import Answer, Running, front_end, serving
@@ -269,10 +271,9 @@ async def test_a_reader_that_is_slow() -> None:
         assert seen == sorted(set(seen))
 
 
-async def test_comments_while_a_reader_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_comments_while_a_reader_is_slow() -> None:
     """A comment for a silent stream never gets into an event that is on its way."""
-    monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.02)
-    async with serving(*TOOLS) as server, calling(server) as caller:
+    async with serving(*TOOLS, http={"heartbeat_secs": 0.02}) as server, calling(server) as caller:
         await caller.send("tools/call", {"progressToken": 1}, name="big", arguments={"size": 7_000_000})
         await is_running(server.engine, 0)
         await trio.sleep(0.2)  # time for comments, in which nothing is read
@@ -306,35 +307,37 @@ async def test_a_reader_that_never_reads() -> None:
 
 
 def test_sessions_are_bounded() -> None:
-    """Room is kept for those that are being opened, and those in use never have to go."""
+    """A session that is in use never makes room, and that of another owner does not exist."""
     sessions = Sessions(2)
     _open(sessions, "a", ANA)
-    assert sessions.reserve(ANA) is None
+    _open(sessions, "b", ANA)
     found = sessions.find("a", ANA)
     assert found is not None
-    with sessions.using("a", found), pytest.raises(FullError):
-        sessions.reserve(ANA)
-    sessions.release()
-    assert (found.open, found.running, len(sessions)) == (0, {}, 1)
+    with sessions.using("a", found):
+        evicted = sessions.make_room(ANA)
+        assert evicted is not None
+        sessions.add("c", ANA, found.protocol, found.standing)
+        with sessions.using("c", sessions.find("c", ANA) or found), pytest.raises(FullError):
+            sessions.make_room(ANA)
+    assert (found.open, found.running, len(sessions)) == (0, {}, 2)
     assert sessions.find("a", BOB) is None
+    assert sessions.find("b", ANA) is None
 
 
 def test_which_session_makes_room() -> None:
     """The owner's that was used least lately, and anybody's where the owner has none."""
     sessions = Sessions(4)
-    for session_id, owner in (("bob", BOB), ("a", ANA), ("b", ANA), ("c", ANA)):
-        _open(sessions, session_id, owner)
-    used = sessions.find("a", ANA)
-    assert used is not None
-    with sessions.using("a", used):
+    opened = {id_: _open(sessions, id_, owner)[1] for id_, owner in (("bob", BOB), ("a", ANA), ("b", ANA), ("c", ANA))}
+    with sessions.using("a", opened["a"]):
         pass
-    assert [_open(sessions, session_id, ANA) for session_id in ("d", "e", "f")] == ["b", "c", "a"]
-    assert _open(sessions, "new", ("eve", None)) == "bob"
+    for session_id, evicted in (("d", "b"), ("e", "c"), ("f", "a")):
+        gone, _ = _open(sessions, session_id, ANA)
+        assert gone is opened[evicted]
+    gone, _ = _open(sessions, "new", ("eve", None))
+    assert gone is opened["bob"]
     assert sessions.find("bob", BOB) is None
 
 
-def _open(sessions: Sessions, session_id: str, owner: tuple[str, None]) -> str | None:
-    oldest = sessions.reserve(owner)
-    sessions.add(session_id, owner)
-    sessions.release()
-    return oldest
+def _open(sessions: Sessions, session_id: str, owner: tuple[str, None]) -> tuple[Session | None, Session]:
+    evicted = sessions.make_room(owner)
+    return evicted, sessions.add(session_id, owner, ServerProtocol(1, 1), EventStream(EventLog("0", 1)))

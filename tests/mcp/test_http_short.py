@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+import msgspec
 import pytest
 import trio
 import trio.testing
-from mcp.server.lowlevel.server import Server
-from mcp_types.jsonrpc import HEADER_MISMATCH, JSONRPCRequest
 from pydantic import Field
 
-import carmy_mcp.server.fast_path
 from carmy_engine import Cause, McpSettings, tool
-from carmy_mcp.server.fast_path import FastPath, has_one_answer, modern_route
+from carmy_mcp.protocol.connection import MAX_DESCRIPTION_BYTES, KnownClients, ServerProtocol
+from carmy_mcp.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_VERSION, JsonRpcError
+from carmy_mcp.protocol.event_log import EventLog
+from carmy_mcp.protocol.headers import RoutingHeaders
+from carmy_mcp.protocol.params import Client, Meta
 from carmy_mcp.server.sessions import Sessions
+from carmy_mcp.server.streams import EventStream
 from tests.mcp.conftest import HELLO, request
 from tests.mcp.http import MODERN, TOOLS, Caller, calling, is_running, last_record, messages, reaches
 from tests.mcp.inside import Ran
@@ -43,25 +46,6 @@ async def take_back(server: Running, caller: Caller, request_id: object) -> None
         assert (await client.answer()).status == 202
 
 
-def _call(name: object, **more: object) -> JSONRPCRequest:
-    return JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method="tools/call", params={"name": name, **more})
-
-
-def test_which_requests_are_short() -> None:
-    """Pings, lists, and calls without notifications before their end."""
-
-    def asks(name: str) -> bool:
-        return name == "destroy"
-
-    assert has_one_answer(_call("echo"), asks)
-    assert has_one_answer(_call("echo", _meta={"carmy/request_id": "r"}), asks)
-    assert has_one_answer(_call(7), asks)  # it will be refused
-    assert not has_one_answer(_call("destroy"), asks)
-    assert not has_one_answer(_call("echo", _meta={"progressToken": 0}), asks)
-    for method, short in (("ping", True), ("tools/list", True), ("tasks/get", False), ("logging/setLevel", False)):
-        assert has_one_answer(JSONRPCRequest.model_construct(jsonrpc="2.0", id=1, method=method), asks) is short
-
-
 ENVELOPE: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -74,52 +58,71 @@ HEADERS = [
 ]
 
 
-def test_which_requests_are_short_without_a_handshake() -> None:
-    """Those that will be handled and have one answer: what names itself in two ways is left to the SDK to refuse."""
+def refused(headers: list[tuple[bytes, bytes]], version: object, method: str, **params: object) -> int | None:
+    """The code of the error for headers that do not fit a request; None if they fit."""
+    try:
+        RoutingHeaders.of(headers).check(version, method, msgspec.Raw(msgspec.json.encode(params)))
+    except JsonRpcError as error:
+        return error.code
+    return None
 
-    def declares(name: str) -> bool:
-        return name == "local"
 
-    call = _call("echo", _meta=ENVELOPE)
-    route = modern_route(call, HEADERS, declares)
-    assert route is not None
-    assert (route.protocol_version, route.client_info, route.client_capabilities) == (MODERN, None, {})
-    assert modern_route(_call("echo", _meta={**ENVELOPE, "progressToken": 1}), HEADERS, declares) is None
-    assert modern_route(_call("echo", _meta={}), HEADERS, declares) is None
-    assert modern_route(_call("echo"), HEADERS, declares) is None
+def test_headers_that_repeat_the_message() -> None:
+    """Version, method and name have to be there once, and be those of the message."""
+    assert refused(HEADERS, MODERN, "tools/call", name="echo") is None
+    coded = [*HEADERS[:-1], (b"mcp-name", b"=?base64?w6k=?=")]
+    assert refused(coded, MODERN, "tools/call", name="\u00e9") is None
+    assert refused(HEADERS[:-1], MODERN, "tools/call") is None  # without a name the message is refused by itself
     for headers in (
         HEADERS[:-1],
         [*HEADERS[:-1], (b"mcp-name", b"other")],
+        [*HEADERS[:-1], (b"mcp-name", b"=?base64?w6l=?=")],
         [*HEADERS, HEADERS[-1]],
         [*HEADERS[:2], (b"mcp-method", b"tools/list"), HEADERS[-1]],
         [*HEADERS[:1], (b"mcp-protocol-version", b"2099-01-01"), *HEADERS[2:]],
+        [HEADERS[0], *HEADERS[2:]],
     ):
-        assert modern_route(call, headers, declares) is None
-    local = [*HEADERS[:-1], (b"mcp-name", b"local")]
-    assert modern_route(_call("local", _meta=ENVELOPE), local, declares) is None
-    listen = JSONRPCRequest.model_construct(
-        jsonrpc="2.0", id=1, method="subscriptions/listen", params={"_meta": ENVELOPE}
-    )
-    assert modern_route(listen, [*HEADERS[:2], (b"mcp-method", b"subscriptions/listen")], declares) is None
+        assert refused(headers, MODERN, "tools/call", name="echo") == HEADER_MISMATCH
+    assert refused(HEADERS[:-1], MODERN, "tools/list") == HEADER_MISMATCH
+    listen = [*HEADERS[:2], (b"mcp-method", b"subscriptions/listen")]
+    assert refused(listen, MODERN, "subscriptions/listen") is None
 
 
-async def test_what_clients_say_of_themselves() -> None:
+def test_what_clients_say_of_themselves() -> None:
     """It is understood once for all clients that say the same, and no more of it is kept than there is room for."""
-    async with trio.open_nursery() as nursery:
-        fast_path = FastPath(Server[Any]("test"), lambda _: None, nursery, 15.0, max_known=2)
+    known = KnownClients(2)
 
-        def takes(*capabilities: str) -> Any:
-            said = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {name: {} for name in capabilities}}
-            return fast_path.takes_modern(_call("echo", _meta=said), HEADERS)
+    def client(*capabilities: str) -> Client:
+        said = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {name: {} for name in capabilities}}
+        return known.client_in(msgspec.convert(said, Meta))
 
-        first = takes("elicitation")
-        assert takes("elicitation") is first
-        assert first.connection.client_capabilities.elicitation is not None
-        assert takes().connection.client_capabilities.elicitation is None
-        assert takes("sampling").connection.client_capabilities.sampling is not None
-        assert takes("elicitation") is not first  # it has made room
-        large = "x" * carmy_mcp.server.fast_path.MAX_SAID_BYTES
-        assert takes(large) is not takes(large)
+    first = client("elicitation")
+    assert client("elicitation") is first
+    assert first.capabilities.can_show_forms
+    assert not client().capabilities.can_show_forms
+    assert client("sampling").capabilities.sampling is not None
+    assert client("roots").capabilities.roots is not None
+    assert client("elicitation") is not first  # it has made room
+    large = "x" * MAX_DESCRIPTION_BYTES
+    assert client(large) is not client(large)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({}, INVALID_PARAMS),
+        ({"io.modelcontextprotocol/protocolVersion": MODERN}, INVALID_PARAMS),
+        ({**ENVELOPE, "io.modelcontextprotocol/protocolVersion": 5}, INVALID_PARAMS),
+        ({**ENVELOPE, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}, UNSUPPORTED_VERSION),
+        ({**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": []}, INVALID_PARAMS),
+        ({**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elicitation": 1}}, INVALID_PARAMS),
+    ],
+)
+def test_clients_that_describe_themselves_badly(said: dict[str, Any], code: int) -> None:
+    """What is missing, of another type or of another version is refused, each with its own code."""
+    with pytest.raises(JsonRpcError) as caught:
+        KnownClients().client_in(msgspec.convert(said, Meta))
+    assert caught.value.code == code
 
 
 async def test_headers_that_repeat_arguments() -> None:
@@ -310,7 +313,7 @@ def test_which_sessions_are_idle() -> None:
     now = 0.0
     sessions = Sessions(1000, now=lambda: now)
     for name in ("used", "open", "idle"):
-        sessions.add(name, (None, None))
+        sessions.add(name, (None, None), ServerProtocol(1, 1), EventStream(EventLog("0", 1)))
     used, open_ = (sessions.find(name, (None, None)) for name in ("used", "open"))
     assert used is not None
     assert open_ is not None
@@ -320,8 +323,9 @@ def test_which_sessions_are_idle() -> None:
             pass
         assert sessions.take_idle(10) == []
         now = 10.0
-        assert sessions.take_idle(10) == ["idle"]
+        idle = sessions.find("idle", (None, None))
+        assert sessions.take_idle(10) == [idle]
         now = 15.0
-        assert sessions.take_idle(10) == ["used"]
+        assert sessions.take_idle(10) == [used]
         assert sessions.take_idle(10) == []
     assert len(sessions) == 1

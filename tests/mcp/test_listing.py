@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jsonschema
@@ -9,9 +10,9 @@ import pytest
 import trio.testing
 from mcp import types
 
-from carmy_engine import App, Catalog, Confirmation, Effect, PublicSpec, RequireToolPermission
+from carmy_engine import App, Catalog, Confirmation, Effect, McpSettings, PublicSpec, RequireToolPermission, Settings
 from carmy_mcp.protocol.listing import PAGE_TOOLS, StaleCursorError, page_of
-from carmy_mcp.server import sdk_server
+from carmy_mcp.server import tools as server_tools
 from tests.mcp.inside import MODERN, Ran, code, connected
 
 NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
@@ -113,7 +114,7 @@ async def test_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> N
         rendered.append(arguments)
         return page_of(*arguments)
 
-    monkeypatch.setattr(sdk_server, "page_of", counting)
+    monkeypatch.setattr(server_tools, "page_of", counting)
     app = App("large")
 
     @app.tool(effect="none", description="x" * 1_500_000)
@@ -127,3 +128,54 @@ async def test_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(rendered) < 5
         for _ in range(20):
             assert len((await client.receive())["result"]["tools"]) == 1
+
+
+NAMES = ["plain_name-1", "with.dot", "with_dot", "x" * 65, "x" * 64]
+
+
+def named() -> App:
+    """An application whose tools have all kinds of names."""
+    app = App("named")
+
+    def declare(name: str) -> None:
+        @app.tool(effect="none", name=name)
+        async def nothing() -> str:
+            """Say which one it is."""
+            return name
+
+    for name in NAMES:
+        declare(name)
+    return app
+
+
+async def test_names_that_common_clients_refuse() -> None:
+    """Each tool is listed under a name of its own that they take, and is called by it, or by the name that it was given."""
+    async with connected(Ran(), app=named()) as client:
+        listed = (await client.outcome("tools/list"))["tools"]
+        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool["name"]) for tool in listed)
+        assert len({tool["name"] for tool in listed}) == len(NAMES)
+        assert {tool.get("title", tool["name"]) for tool in listed} == set(NAMES)
+        for tool in listed:
+            own = tool.get("title", tool["name"])
+            for name in (tool["name"], own):
+                assert (await client.result(name, {}))["structuredContent"] == {"result": own}
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "é" * 3000])
+async def test_a_text_that_structured_content_has_as_well(text: str) -> None:
+    """It is cut at the limit, and states how much is missing; the structured content is whole."""
+    app = App("long", settings=Settings(mcp=McpSettings(max_text_bytes=1000)))
+
+    @app.tool(effect="none")
+    async def long(as_list: bool) -> str | list[str]:
+        """Return much."""
+        return [text] if as_list else text
+
+    async with connected(Ran(), app=app) as client:
+        for as_list in (False, True):
+            result = await client.result("long", {"as_list": as_list})
+            assert result["structuredContent"] == {"result": [text] if as_list else text}
+            shown = result["content"][0]["text"]
+            assert len(shown.encode()) < 1100
+            left = int(shown.rpartition("(")[2].partition(" ")[0])
+            assert left + len(shown.rpartition("…")[0]) == len(text) + 4 * as_list

@@ -17,9 +17,8 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.stdio import StdioServerParameters
 
 from carmy_engine import Cause, McpSettings
-from carmy_mcp.protocol.results import call_result
-from carmy_mcp.server import sdk_server
-from carmy_mcp.server.tasks import EXTENSION
+from carmy_mcp.protocol.params import TASKS
+from carmy_mcp.protocol.results import ResultWriter
 from tests.mcp.conftest import COMMAND, call
 from tests.mcp.inside import KNOWS_TASKS, MODERN, Client, Ran, code, connected
 from tests.stdio.conftest import appears, is_there, peer
@@ -44,7 +43,7 @@ async def test_a_long_call_becomes_a_task(autojump_clock: Clock) -> None:
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
         discovered = await client.outcome("server/discover")
-        assert discovered["capabilities"]["extensions"] == {EXTENSION: {}}
+        assert discovered["capabilities"]["extensions"] == {TASKS: {}}
         began = trio.current_time()
         task = await started(client)
         assert trio.current_time() - began == pytest.approx(2, abs=0.1)
@@ -211,15 +210,18 @@ async def test_a_client_that_does_not_read(autojump_clock: Clock, monkeypatch: p
     """However often it asks for a large outcome, that is written only as fast as it reads; then it gets all of it."""
     rendered: list[object] = []
 
-    def counting(*arguments: Any, **options: Any) -> dict[str, Any]:
+    call_result = ResultWriter.call_result
+
+    def counting(*arguments: Any, **options: Any) -> bytes:
         rendered.append(arguments)
         return call_result(*arguments, **options)
 
-    monkeypatch.setattr(sdk_server, "call_result", counting)
+    monkeypatch.setattr(ResultWriter, "call_result", counting)
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
         task = await started(client, "x" * 600_000)
         ran.go_on.set()
+        await trio.testing.wait_all_tasks_blocked()
         for _ in range(20):
             await client.request("tasks/get", taskId=task["taskId"])
         await trio.testing.wait_all_tasks_blocked()
@@ -367,7 +369,7 @@ class TaskState(types.Result):
 class Polls(ClientExtension):
     """Waits for tasks."""
 
-    identifier = EXTENSION
+    identifier = TASKS
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker

@@ -14,7 +14,7 @@ from carmy_engine.transport import contain, raise_single
 from .api import event_response
 from .api.endpoints import Endpoints
 from .api.errors import error_body, log
-from .api.mounts import AsgiApplication, Receive, Scope, Send
+from .asgi_types import AsgiApplication, Receive, Scope, Send
 from .message import (
     JSON_TYPE,
     NO_STORE,

@@ -65,7 +65,7 @@ class RouteMatch(NamedTuple):
 
     headers: Headers
     caller: BoundEngine | None
-    handler: Callable[[Request, BoundEngine], Awaitable[Answer]]
+    handler: Handler
 
 
 def split_path(path: str) -> tuple[str, bytes | None]:
@@ -252,6 +252,9 @@ class StreamResponse:
 
 
 Answer: TypeAlias = Response | StreamResponse
+
+Handler: TypeAlias = Callable[[Request, BoundEngine], Awaitable[Answer]]
+"""Answers the requests of one route and method, for an authenticated caller."""
 
 
 MAX_CACHED_HEADS = 256

@@ -5,40 +5,33 @@
 - `mount`: the same at the address ``/mcp`` of ``carmy serve``.
 - `open_mcp`: a client of any MCP server; an executor. `McpClientLimits`: its limits.
 
-Folders: `protocol` has JSON-RPC messages, catalogs and results, `server` the front ends over the SDK's low-level server, and
-`client` the executor over the SDK's client.
+Folders: `protocol` is the protocol, sans-IO; `server` answers requests over stdio and HTTP; `client` is the executor.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from typing import TYPE_CHECKING, Any
-
-from carmy_engine.transport import missing_extra
-
-from .server.mount import mount
 
 if TYPE_CHECKING:
     from .client.executor import open_mcp
     from .client.limits import McpClientLimits
+    from .server.mount import mount
     from .server.transport import serve, serve_http
 
 __all__ = ["McpClientLimits", "mount", "open_mcp", "serve", "serve_http"]
 
+_MODULES = {
+    "McpClientLimits": "client.limits",
+    "mount": "server.mount",
+    "open_mcp": "client.executor",
+    "serve": "server.transport",
+    "serve_http": "server.transport",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the SDK on first use: it takes half a second."""
-    try:
-        if name in {"serve", "serve_http"}:
-            if importlib.util.find_spec("mcp") is None:
-                raise ModuleNotFoundError(name="mcp")
-            from .server import transport  # noqa: PLC0415 - see above
-
-            return getattr(transport, name)
-        if name in {"McpClientLimits", "open_mcp"}:
-            from .client import executor  # noqa: PLC0415 - see above
-
-            return getattr(executor, name)
-    except ModuleNotFoundError as missing:
-        raise missing_extra("MCP", "mcp", missing) from None
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import on first use: each use needs a part of the package."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)

@@ -36,7 +36,7 @@ from ._frames import (
 from ._lines import LineBuffer
 from ._protocols import ClientProtocol, ServerProtocol
 from ._result_decoder import parse_catalog, parse_event, parse_result
-from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal, Table
+from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal, Table, Word
 
 __all__ = [
     "CALL",
@@ -77,6 +77,7 @@ __all__ = [
     "Signal",
     "Table",
     "Tools",
+    "Word",
     "decode_request",
     "decode_server_frame",
     "encode",

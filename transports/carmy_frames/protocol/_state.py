@@ -9,14 +9,17 @@ from typing import Generic, TypeVar
 from ._errors import LocalProtocolError
 
 S = TypeVar("S", bound=enum.StrEnum)
+G = TypeVar("G", bound=enum.StrEnum)
 
 
-class _Word(enum.StrEnum):
+class Word(enum.StrEnum):
+    """The base of states and signals."""
+
     # Each message causes several look-ups, and the hash of an enum is computed in Python.
     __hash__ = str.__hash__
 
 
-class Signal(_Word):
+class Signal(Word):
     """An input of a state machine, from the view of the side that owns it."""
 
     READY = "ready"
@@ -33,7 +36,7 @@ class Signal(_Word):
     """The last answer after the client's end of input."""
 
 
-class ServerState(_Word):
+class ServerState(Word):
     """The states of a server's connection."""
 
     STARTING = "starting"
@@ -43,7 +46,7 @@ class ServerState(_Word):
     CLOSED = "closed"
 
 
-class ClientState(_Word):
+class ClientState(Word):
     """The states of a client's connection."""
 
     CONNECTING = "connecting"
@@ -51,7 +54,7 @@ class ClientState(_Word):
     CLOSED = "closed"
 
 
-class CallState(_Word):
+class CallState(Word):
     """The states of one call, on both sides."""
 
     PLAIN = "plain"
@@ -62,17 +65,17 @@ class CallState(_Word):
     """The id is free again."""
 
 
-class Table(Generic[S]):
+class Table(Generic[S, G]):
     """A transition table. A signal without an entry is not allowed.
 
     Args:
         moves: The next state, by state and signal.
     """
 
-    def __init__(self, moves: Mapping[tuple[S, Signal], S]) -> None:
+    def __init__(self, moves: Mapping[tuple[S, G], S]) -> None:
         self._moves = dict(moves)
 
-    def after(self, state: S, signal: Signal) -> S:
+    def after(self, state: S, signal: G) -> S:
         """Return the next state.
 
         Raises:
@@ -83,7 +86,7 @@ class Table(Generic[S]):
         except KeyError:
             raise LocalProtocolError(f"'{signal}' is not allowed when {state}") from None
 
-    def allows(self, state: S, signal: Signal) -> bool:
+    def allows(self, state: S, signal: G) -> bool:
         """True if the signal is allowed in this state."""
         return (state, signal) in self._moves
 
@@ -98,7 +101,7 @@ class Table(Generic[S]):
         return "\n".join(lines) + "\n"
 
 
-SERVER: Table[ServerState] = Table(
+SERVER: Table[ServerState, Signal] = Table(
     {
         (ServerState.STARTING, Signal.READY): ServerState.OPEN,
         (ServerState.OPEN, Signal.REQUEST): ServerState.OPEN,
@@ -111,7 +114,7 @@ SERVER: Table[ServerState] = Table(
     }
 )
 
-CLIENT: Table[ClientState] = Table(
+CLIENT: Table[ClientState, Signal] = Table(
     {
         (ClientState.CONNECTING, Signal.READY): ClientState.OPEN,
         (ClientState.CONNECTING, Signal.END): ClientState.CLOSED,
@@ -122,7 +125,7 @@ CLIENT: Table[ClientState] = Table(
     }
 )
 
-CALL: Table[CallState] = Table(
+CALL: Table[CallState, Signal] = Table(
     {
         (CallState.PLAIN, Signal.ANSWER): CallState.ANSWERED,
         (CallState.STREAMING, Signal.EVENT): CallState.STREAMING,

@@ -34,6 +34,17 @@ def _wants_events(accept: bytes) -> bool:
     return events > 0.0 and events >= weights.get("application/json", 0.0)
 
 
+@functools.lru_cache(MAX_CACHED_HEADERS)
+def _ranges(accept: bytes) -> frozenset[str]:
+    return frozenset(item.partition(";")[0].strip() for item in _ITEM.findall(accept.decode("latin-1").lower()))
+
+
+def accepts(accept: Sequence[bytes], media: str) -> bool:
+    """True when ``Accept`` names a type, outright or by a range, whatever its weight. Without the header, no type is named."""
+    ranges = _ranges(b",".join(accept))
+    return media in ranges or "*/*" in ranges or f"{media.partition('/')[0]}/*" in ranges
+
+
 def _weight(item: str) -> float:
     for name, value in _PARAMETER.findall(item):
         if name == "q":

@@ -14,13 +14,23 @@ from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import RateLimitedLogger, raise_own
 
-from ..message import NO_STORE, Answer, Disconnected, Headers, Refusal, Request, RequestHead, Response, RouteMatch
+from ..message import (
+    NO_STORE,
+    Answer,
+    Disconnected,
+    Handler,
+    Headers,
+    Refusal,
+    Request,
+    RequestHead,
+    Response,
+    RouteMatch,
+)
 from . import discovery, execute, executions, health, reading
 from .access import SECURITY_HEADERS, Guard
 from .errors import error_response, fault_response, log
-from .mounts import NO_MOUNTS, AsgiApplication, answer_mounted
+from .mounts import NO_MOUNTS, HandlerOf
 
-Handler: TypeAlias = Callable[[Request, BoundEngine], Awaitable[Answer]]
 HandlerFactory: TypeAlias = Callable[["Endpoints", RequestHead], Handler]
 
 
@@ -73,7 +83,7 @@ def _ready(app: Endpoints, _head: RequestHead) -> Handler:
 
 
 def _mounted(app: Endpoints, head: RequestHead) -> Handler:
-    return functools.partial(answer_mounted, app.mounts[head.path], app.settings)
+    return app.mounts[head.path](head)
 
 
 ROUTES: Mapping[str, Route] = {
@@ -123,11 +133,11 @@ class Endpoints:
     engine: Engine
     name: str
     settings: HttpSettings
-    mounts: Mapping[str, AsgiApplication]
+    mounts: Mapping[str, HandlerOf]
     log: RateLimitedLogger
 
     def __init__(
-        self, engine: Engine, mounts: Mapping[str, AsgiApplication] = NO_MOUNTS, *, only_mounts: bool = False
+        self, engine: Engine, mounts: Mapping[str, HandlerOf] = NO_MOUNTS, *, only_mounts: bool = False
     ) -> None:
         settings = engine.settings
         self.mounts = mounts

@@ -26,7 +26,7 @@ from carmy_engine.codec import invalid_request
 from carmy_engine.transport import RateLimitedLogger, contain
 
 from ..api.errors import error_response
-from ..api.mounts import AsgiApplication, Message, Scope
+from ..asgi_types import AsgiApplication, Message, Scope
 from ..message import Response
 from .admission import Admission
 from .guarded_stream import GuardedStream, GuardedTlsStream

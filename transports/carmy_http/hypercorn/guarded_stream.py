@@ -13,7 +13,7 @@ import trio
 from carmy_engine import HttpSettings
 from carmy_net.http1 import BodyReader, FramingError, HeadReader, ParsedHead
 
-from ..api.mounts import Message, Scope
+from ..asgi_types import Message, Scope
 from ..http1.request_head import read_request_head
 from ..limits import LATE_SECONDS, READ_BYTES, WRITE_BYTES
 from ..message import Response, render_response

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..api.mounts import Message
+from ..asgi_types import Message
 from .http2_head import OF_CONNECTION
 
 if TYPE_CHECKING:

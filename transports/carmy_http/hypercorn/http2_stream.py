@@ -28,7 +28,7 @@ from hyperframe.frame import (
 from carmy_engine import HttpSettings
 from carmy_net.http1 import FramingError
 
-from ..api.mounts import Scope
+from ..asgi_types import Scope
 from ..limits import READ_BYTES, WRITE_BYTES
 from ..message import Response
 from .admission import Admission

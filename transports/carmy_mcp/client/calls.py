@@ -18,7 +18,7 @@ from carmy_engine.transport import invalid_arguments
 from carmy_frames.driver import EventChannel, call_frame
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
-from ..protocol.request_state import EXECUTION_META, ON_RUNNING, REQUEST_ID, TIMEOUT_MS
+from ..protocol.params import EXECUTION_META, ON_RUNNING, REQUEST_ID, TIMEOUT_MS
 from .results import Answered
 
 

@@ -87,7 +87,7 @@ def far_tool(tool: types.Tool, override: Mapping[str, Any], *, trusted: bool) ->
         fields |= _told(meta)
     wrapped = _is_wrapped(tool)
     spec = PublicSpec(
-        name=tool.name,
+        name=fields.pop("name", tool.name),
         description=tool.description or tool.title or "",
         input_schema=tool.input_schema,
         output_schema=_output_schema(tool.output_schema, wrapped=wrapped),
@@ -122,6 +122,8 @@ def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
         told["effect"] = Effect(meta["carmy/effect"])
     if meta.get("carmy/confirmation") in list(Confirmation):
         told["confirmation"] = Confirmation(meta["carmy/confirmation"])
+    if isinstance(meta.get("carmy/name"), str):
+        told["name"] = meta["carmy/name"]
     if isinstance(meta.get("carmy/parallel_safe"), bool):
         told["parallel_safe"] = meta["carmy/parallel_safe"]
     return told

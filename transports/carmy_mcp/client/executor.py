@@ -34,7 +34,7 @@ from carmy_engine import (
 from carmy_engine.transport import flatten_exceptions, new_execution_id, raise_single, require_trio
 from carmy_frames.driver import EventChannel
 
-from ..protocol.request_state import REQUEST_ID, TIMEOUT_MS
+from ..protocol.params import REQUEST_ID, TIMEOUT_MS
 from .calls import Narrator, call_params
 from .catalog import FarTool, Override, catalog_of, check_overrides, far_tool
 from .limits import DEFAULT_LIMITS, McpClientLimits
@@ -242,7 +242,8 @@ class McpClient:
             params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
             page = await session.list_tools(params=params)
             for tool in page.tools:
-                tools[tool.name] = far_tool(tool, self._overrides.get(tool.name, {}), trusted=self._trusted)
+                found = far_tool(tool, self._overrides.get(tool.name, {}), trusted=self._trusted)
+                tools[found.spec.name] = found
             cursor = page.next_cursor
             if cursor is None:
                 self._tools = tools

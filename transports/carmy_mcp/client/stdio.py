@@ -21,10 +21,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from carmy_engine import grace
+from carmy_engine.codec import one_line
 from carmy_net import FLUSH_SECONDS, SendQueue
 from carmy_stdio import Child, LineChannel, open_child
 
-from ..protocol.messages import write
 from .limits import McpClientLimits
 from .link import CALL, Call, Failure, Hear, Incoming, Sent
 
@@ -90,7 +90,7 @@ class StdioLink:
             self._lost = why
 
     async def _send(self, item: SessionMessage) -> None:
-        data = write(item.message)
+        data = _bytes_of(item.message)
         try:
             await self._out.wait_for_room(len(data))
             message = self._out.put(data)
@@ -180,3 +180,8 @@ def _understood(found: _Message) -> JSONRPCMessage | None:
     code = int(found.error.code) if math.isfinite(found.error.code) else types.INTERNAL_ERROR
     error = types.ErrorData.model_construct(code=code, message=found.error.message, data=found.error.data)
     return JSONRPCError.model_construct(jsonrpc="2.0", id=found.id, error=error)
+
+
+def _bytes_of(message: JSONRPCMessage) -> bytes:
+    body: Any = message.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return one_line(msgspec.json.encode(body))

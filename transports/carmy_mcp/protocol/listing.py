@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from carmy_engine import Catalog, Effect, PublicSpec
+from carmy_engine import Catalog, Effect, PublicSpec, ToolSpec
 
 PAGE_TOOLS = 200
 """Tools of one page. The schemas of more would fill a model's context first."""
@@ -20,12 +20,20 @@ class StaleCursorError(Exception):
     """A cursor that was not given for this catalog."""
 
 
-def page_of(catalog: Catalog, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+def same_name(name: str) -> str:
+    """The name itself."""
+    return name
+
+
+def page_of(
+    catalog: Catalog, cursor: str | None, name_for: Callable[[str], str] = same_name
+) -> tuple[list[dict[str, Any]], str | None]:
     """The tools of one page, and the cursor of the next one.
 
     Args:
         catalog: The caller's.
         cursor: As it was given with the page before; None for the first.
+        name_for: The name of a tool for clients.
 
     Raises:
         StaleCursorError: The cursor is none of ours, or the catalog has changed since.
@@ -33,17 +41,17 @@ def page_of(catalog: Catalog, cursor: str | None) -> tuple[list[dict[str, Any]],
     start = 0 if cursor is None else _position(cursor, catalog.version)
     end = start + PAGE_TOOLS
     following = None if end >= len(catalog.tools) else _cursor(end, catalog.version)
-    return [_entry(spec) for spec in catalog.tools[start:end]], following
+    return [_entry(spec, name_for(spec.name)) for spec in catalog.tools[start:end]], following
 
 
-def is_wrapped(spec: PublicSpec) -> bool:
+def is_wrapped(spec: PublicSpec | ToolSpec) -> bool:
     """Whether outputs of this tool are sent as ``{"result": output}``: all that do not promise to be an object."""
     return spec.output_schema.get("type") != "object"
 
 
-def _entry(spec: PublicSpec) -> dict[str, Any]:
+def _entry(spec: PublicSpec, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "name": spec.name,
+        "name": name,
         "description": spec.description,
         "inputSchema": dict(spec.input_schema),
         "annotations": {
@@ -59,6 +67,8 @@ def _entry(spec: PublicSpec) -> dict[str, Any]:
             "carmy/wrapped": is_wrapped(spec),
         },
     }
+    if name != spec.name:
+        entry["title"] = entry["_meta"]["carmy/name"] = spec.name
     output = _output_schema(spec)
     if output is not None:
         entry["outputSchema"] = output

@@ -1,172 +1,186 @@
-"""The codec of JSON-RPC messages, to and from the SDK's types."""
+"""JSON-RPC 2.0: messages, and their bytes.
+
+Members that are not known are left to newer versions of the protocol. Parameters and results stay bytes: arguments reach the engine
+as they were sent, and mean the same on every transport.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-import mcp_types as types
 import msgspec
-from mcp_types.jsonrpc import (
-    HEADER_MISMATCH,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-)
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from carmy_engine import AgentError
-from carmy_engine.codec import UniqueNames, check_json, decode, duplicate_key, invalid_request, one_line
-from carmy_engine.transport import shortened
+from carmy_engine.codec import UniqueNames, check_json, duplicate_key, invalid_request, one_line
+from carmy_engine.codec import decode as decode_json
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
-from .request_state import Exchange
-from .results import error_data
+from .errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, JsonRpcError, RemoteProtocolError
 
-Id = str | int
+Id: TypeAlias = str | int
 
-_NO_ARGUMENTS: dict[str, Any] = {}
+NO_PARAMS = msgspec.Raw(b"{}")
+"""The parameters of a message that has none."""
 
 
-class MessageError(Exception):
-    """Not a message that can be acted on. Holds the one answer that it gets.
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A request.
 
     Attributes:
-        request_id: The id of the request that it was meant to be; None when it has none that can be read, and for responses.
-        reply: The bytes of the answer, under that id.
-        anonymous: The same under a null id.
+        id: Its id.
+        method: Its method.
+        params: Its parameters, an object.
     """
 
-    def __init__(self, request_id: Id | None, code: int, error: AgentError) -> None:
-        super().__init__()
-        self.request_id = request_id
-        self._code = code
-        self._error = error
-
-    @property
-    def reply(self) -> bytes:
-        """The error response with the id of the request."""
-        return error_reply(self.request_id, self._code, self._error)
-
-    @property
-    def anonymous(self) -> bytes:
-        """The error response with a null id."""
-        return error_reply(None, self._code, self._error)
+    id: Id
+    method: str
+    params: msgspec.Raw = NO_PARAMS
 
 
-class _Message(msgspec.Struct):
-    """Any message. Members that we do not know are left to newer versions of the protocol."""
+class Notification(msgspec.Struct, frozen=True, gc=False):
+    """A notification.
 
+    Attributes:
+        method: Its method.
+        params: Its parameters, an object.
+    """
+
+    method: str
+    params: msgspec.Raw = NO_PARAMS
+
+
+class Response(msgspec.Struct, frozen=True, gc=False):
+    """A response with a result.
+
+    Attributes:
+        id: The id of the request.
+        result: The result, any JSON.
+    """
+
+    id: Id
+    result: msgspec.Raw
+
+
+class ErrorObject(msgspec.Struct, frozen=True):
+    """The error of a response.
+
+    Attributes:
+        code: See `errors`.
+        message: Words of the peer.
+        data: Any JSON.
+    """
+
+    code: float = INTERNAL_ERROR
+    message: str = ""
+    data: Any = None
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """A response with an error.
+
+    Attributes:
+        id: The id of the request; None if the peer could not read it.
+        error: The error.
+    """
+
+    id: Id | None
+    error: ErrorObject
+
+
+Message: TypeAlias = Request | Notification | Response | ErrorResponse
+
+
+class _Envelope(msgspec.Struct, gc=False):
     jsonrpc: Literal["2.0"]
     id: Id | msgspec.UnsetType | None = msgspec.UNSET
     method: str | msgspec.UnsetType = msgspec.UNSET
     params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    result: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    error: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Probe(msgspec.Struct):
-    """As much of a bad message as an answer needs."""
+    """As much of a bad message as its reply needs."""
 
     id: Any = None
     method: Any = msgspec.UNSET
 
 
-_message = msgspec.json.Decoder(_Message)
-_params = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ENVELOPE = UniqueNames(("id", "method", "params"), "member")
-_CALL = UniqueNames(("name", "arguments", "_meta"), "member")
-_META = UniqueNames(("carmy/request_id", "carmy/timeout_ms", "progressToken"), "member")
+_UNSET = msgspec.UNSET
+_envelope = msgspec.json.Decoder(_Envelope)
 _probe = msgspec.json.Decoder(_Probe)
+_error = msgspec.json.Decoder(ErrorObject)
+_UNIQUE = UniqueNames(("id", "method", "params"), "member")
+_OBJECT = ord("{")
 
 
-def read(data: bytes) -> tuple[JSONRPCMessage, Exchange]:
-    """One message, and what is to be known of it while it is handled.
+def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
+    """Decode one message.
 
-    The arguments of a call are not read here: they go on as they were sent, so that they mean the same on every transport.
+    Args:
+        data: Its bytes.
+        max_bytes: A larger message was cut by the carrier, and is refused.
 
     Raises:
-        MessageError: It is none.
+        RemoteProtocolError: The bytes are no message.
     """
-    if len(data) > MAX_MESSAGE_BYTES:
+    if len(data) > max_bytes:
         error = AgentError.standard(
             "PAYLOAD_TOO_LARGE",
-            f"the message is larger than {MAX_MESSAGE_BYTES} bytes and was skipped",
-            details={"max_message_bytes": MAX_MESSAGE_BYTES},
+            f"the message is larger than {max_bytes} bytes and was skipped",
+            details={"max_message_bytes": max_bytes},
         )
-        raise MessageError(None, types.INVALID_REQUEST, error)
+        raise RemoteProtocolError(None, JsonRpcError.of(error))
     try:
         check_json(data)
-        found: _Message = decode(data, decoder=_message)
-        _ENVELOPE.check(data, None if isinstance(found.params, msgspec.UnsetType) else (b'"params"', found.params))
-        return _understood(found)
+        found: _Envelope = decode_json(data, decoder=_envelope)
+        params = found.params
+        if params is _UNSET:
+            _UNIQUE.check(data)
+            return _message(found, NO_PARAMS)
+        _UNIQUE.check(data, (b'"params"', params))
+        first = memoryview(params)[0]
+        if first != _OBJECT:
+            if bytes(params) != b"null":
+                raise invalid_request("'params' must be an object")
+            params = NO_PARAMS
+        return _message(found, params)
     except AgentError as error:
-        raise MessageError(_read_id(data), _code_for(data), error) from None
+        raise RemoteProtocolError(_readable_id(data), JsonRpcError.of(error, _code_for(data))) from None
 
 
-def _understood(found: _Message) -> tuple[JSONRPCMessage, Exchange]:
-    if found.method is not msgspec.UNSET:
-        fields: dict[str, Any] = {"jsonrpc": "2.0", "method": found.method}
-        exchange = Exchange()
-        if found.params is not msgspec.UNSET and bytes(found.params) != b"null":
-            fields["params"] = _read_params(found.method, found.params, exchange)
-        if found.id is msgspec.UNSET:
-            return JSONRPCNotification.model_construct(**fields), exchange
-        if found.id is None:
+def _message(found: _Envelope, params: msgspec.Raw) -> Message:
+    given = found.id
+    if found.method is not _UNSET:
+        if given is _UNSET:
+            return Notification(found.method, params)
+        if given is None:
             raise invalid_request("'id' must be a string or an integer")
-        return JSONRPCRequest.model_construct(id=found.id, **fields), exchange
-    if isinstance(found.id, msgspec.UnsetType):
+        return Request(given, found.method, params)
+    if given is _UNSET:
         raise invalid_request("it has neither 'method' nor 'id'")
-    if found.result is not msgspec.UNSET and found.id is not None:
-        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=found.id, result=found.result), Exchange()
-    if found.error is not msgspec.UNSET:
-        error = types.ErrorData.model_construct(
-            code=_integer(found.error.get("code")),
-            message=str(found.error.get("message", "")),
-            data=found.error.get("data"),
-        )
-        return JSONRPCError.model_construct(jsonrpc="2.0", id=found.id, error=error), Exchange()
-    raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
-
-
-def _read_params(method: str, params: msgspec.Raw, exchange: Exchange) -> dict[str, Any]:
-    data = bytes(params)
-    raw: dict[str, msgspec.Raw] = decode(data, decoder=_params)
-    if method == "tools/call":
-        meta = bytes(raw.get("_meta", b""))
-        _CALL.check(data, (b'"arguments"', raw["arguments"]) if "arguments" in raw else None, inner=meta)
-        if meta[:1] == b"{":
-            _META.check(meta)
-        if "arguments" in raw:
-            # A copy: the other would keep the whole message.
-            exchange.arguments = raw.pop("arguments").copy()
-    values = {name: msgspec.json.decode(value) for name, value in raw.items()}
-    if exchange.arguments is not None:
-        values["arguments"] = _NO_ARGUMENTS
-    return values
-
-
-def _integer(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    if found.result is not _UNSET and given is not None:
+        return Response(given, found.result)
+    if found.error is _UNSET:
+        raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
+    return ErrorResponse(given, decode_json(bytes(found.error), decoder=_error))
 
 
 def _code_for(data: bytes) -> int:
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return types.PARSE_ERROR
-    return types.INVALID_REQUEST
+        return PARSE_ERROR
+    return INVALID_REQUEST
 
 
-def _read_id(data: bytes) -> Id | None:
-    """The id of a bad request; None for a response, whose id is that of a request of ours, and where it cannot be read."""
+def _readable_id(data: bytes) -> Id | None:
+    """The id of a bad request. None for a response, whose id is that of a request of this side, and where it cannot be read."""
     try:
         probe = _probe.decode(data)
         found = probe.id
         if (
-            probe.method is msgspec.UNSET
+            probe.method is _UNSET
             or isinstance(found, bool)
             or not isinstance(found, str | int)
             or duplicate_key(data) == "id"
@@ -177,49 +191,36 @@ def _read_id(data: bytes) -> Id | None:
     return found
 
 
-def error_reply(request_id: Id | None, code: int, error: AgentError) -> bytes:
-    """The bytes of an error that answers a message which never got as far as the SDK."""
-    body = {
-        "jsonrpc": "2.0",
-        "id": request_id,
-        "error": {"code": code, "message": error.message, "data": error_data(error.info)},
-    }
+def encode_request(request_id: Id, method: str, params: Any = None) -> bytes:
+    """The bytes of a request, on one line."""
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    if params is not None:
+        body["params"] = params
     return one_line(msgspec.json.encode(body))
 
 
-def unsupported_version(request_id: Id | None, requested: str) -> bytes:
-    """The bytes of an error for a version of the protocol that is not spoken here (MCP 2026-07-28, "Versioning")."""
-    supported = [*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS]
-    error = {
-        "code": UNSUPPORTED_PROTOCOL_VERSION,
-        "message": f"the version of the header MCP-Protocol-Version is not supported; there are {', '.join(supported)}",
-        "data": {"supported": supported, "requested": shortened(requested)},
-    }
-    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))
-
-
-def misnamed_task(request_id: Id) -> bytes:
-    """The bytes of an error for a header ``Mcp-Name`` that is not the task's id (SEP-2663, "Streamable HTTP")."""
-    error = {"code": HEADER_MISMATCH, "message": "the header Mcp-Name does not match 'taskId' of the request"}
-    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))
-
-
-def result_reply(request_id: Id, result: dict[str, Any]) -> bytes:
-    """The bytes of an answer, on one line."""
-    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result}))
-
-
-def write(message: JSONRPCMessage) -> bytes:
-    """The bytes of a message, on one line."""
-    body: dict[str, Any] = {"jsonrpc": "2.0"}
-    if not isinstance(message, JSONRPCNotification):
-        body["id"] = message.id
-    if isinstance(message, JSONRPCRequest | JSONRPCNotification):
-        body["method"] = message.method
-        if message.params is not None:
-            body["params"] = message.params
-    elif isinstance(message, JSONRPCResponse):
-        body["result"] = message.result
-    else:
-        body["error"] = message.error.model_dump(mode="json", by_alias=True, exclude_none=True)
+def encode_notification(method: str, params: Any = None) -> bytes:
+    """The bytes of a notification, on one line."""
+    body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        body["params"] = params
     return one_line(msgspec.json.encode(body))
+
+
+def encode_result(request_id: Id, result: bytes) -> bytes:
+    """The bytes of a response, on one line.
+
+    Args:
+        request_id: The id of the request.
+        result: The result as JSON.
+    """
+    given = b"%d" % request_id if isinstance(request_id, int) else msgspec.json.encode(request_id)
+    return one_line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (given, result))
+
+
+def encode_error(request_id: Id | None, error: JsonRpcError) -> bytes:
+    """The bytes of an error response, on one line."""
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        body["data"] = error.data
+    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": body}))

@@ -12,17 +12,15 @@ import secrets
 from collections import OrderedDict
 from typing import Any, Protocol
 
-import mcp_types as types
 import msgspec
 import trio
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from carmy_engine import McpSettings, ToolSpec
 from carmy_engine.transport import fingerprint
 
-from ..protocol.request_state import Context, Exchange, Owner, owner_of
+from ..protocol.errors import JsonRpcError
+from ..protocol.params import CallParams, ElicitResult
+from .exchange import Exchange, Owner, owner_of
 
 log = logging.getLogger("carmy.mcp")
 
@@ -74,13 +72,14 @@ class Questions:
         self.waiting = 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    def about(self, context: Context, exchange: Exchange, params: types.CallToolRequestParams) -> Asking | None:
+    def about(self, exchange: Exchange, params: CallParams) -> Asking | None:
         """Return the prompt for a call; None if its client supports none."""
-        if context.protocol_version < _SINCE or not _can_ask(context.session.client_capabilities):
+        client = exchange.client
+        if client.version < _SINCE or not client.capabilities.can_show_forms:
             return None
-        if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if client.is_modern:
             return InputRequiredPrompt(self, exchange, params)
-        return ElicitationPrompt(self, context, exchange)
+        return ElicitationPrompt(self, exchange) if exchange.peer.can_ask else None
 
     def keep(self, owner: Owner, digest: bytes) -> str:
         """Remember what a question is about.
@@ -112,10 +111,9 @@ class ElicitationPrompt:
     question: dict[str, Any] | None = None
     is_unknown = False
 
-    def __init__(self, questions: Questions, context: Context, exchange: Exchange) -> None:
+    def __init__(self, questions: Questions, exchange: Exchange) -> None:
         self._questions = questions
-        self._context = context
-        self._exchange = exchange
+        self._peer = exchange.peer
 
     async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
         """Ask. An answer after the limit, the client's end of input or a shutdown counts as a no."""
@@ -126,7 +124,7 @@ class ElicitationPrompt:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.cancel_scope.deadline = trio.current_time() + self._questions.limits.question_timeout_secs
-                for end in (self._questions.stopping, self._exchange.input_closed):
+                for end in (self._questions.stopping, self._peer.input_closed):
                     nursery.start_soon(_cancel_at, end, nursery.cancel_scope)
                 agreed = await self._ask(_message(spec, arguments))
                 nursery.cancel_scope.cancel()
@@ -136,10 +134,9 @@ class ElicitationPrompt:
 
     async def _ask(self, message: str) -> bool:
         try:
-            answer = await self._context.session.elicit_form(message, _FORM, self._context.request_id)
-        except (MCPError, ValidationError) as error:
-            # The client cannot ask, or its answer is malformed. Its text is not logged.
-            log.warning("a client did not answer a question (%s)", type(error).__name__)
+            answer = await self._peer.ask("elicitation/create", _question(message))
+        except JsonRpcError as error:
+            log.warning("a client did not answer a question (%s)", error.code)  # its text is not logged
             return False
         return _is_yes(answer)
 
@@ -147,7 +144,7 @@ class ElicitationPrompt:
 class InputRequiredPrompt:
     """Reads the answer that comes with a call, or has the call answered with the question (since 2026-07-28)."""
 
-    def __init__(self, questions: Questions, exchange: Exchange, params: types.CallToolRequestParams) -> None:
+    def __init__(self, questions: Questions, exchange: Exchange, params: CallParams) -> None:
         self.question: dict[str, Any] | None = None
         self.is_unknown = False
         self._questions = questions
@@ -158,14 +155,13 @@ class InputRequiredPrompt:
     async def __call__(self, spec: ToolSpec, arguments: bytes, /) -> bool:
         """True when this call has the answer of a person to the question about it. Asks once: a second no is no answer."""
         await trio.lowlevel.checkpoint()
-        assert self._exchange.executor is not None  # which is about to run it
         owner = owner_of(self._exchange.executor.context)
         digest = fingerprint(spec.name, arguments, None)
         if self._state is not None:
             self.is_unknown = not self._questions.take(self._state, owner, digest)
             return not self.is_unknown and _is_yes((self._answers or {}).get(_KEY))
         if not self._answers:
-            params = {"mode": "form", "message": _message(spec, arguments), "requestedSchema": _FORM}
+            params = _question(_message(spec, arguments))
             self.question = {
                 "resultType": "input_required",
                 "inputRequests": {_KEY: {"method": "elicitation/create", "params": params}},
@@ -179,18 +175,16 @@ async def _cancel_at(end: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def _can_ask(capabilities: types.ClientCapabilities | None) -> bool:
-    """With a form, that is; before there were other ways, none was named."""
-    elicitation = None if capabilities is None else capabilities.elicitation
-    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+def _question(message: str) -> dict[str, Any]:
+    return {"mode": "form", "message": message, "requestedSchema": _FORM}
 
 
-def _is_yes(answer: object) -> bool:
-    return (
-        isinstance(answer, types.ElicitResult)
-        and answer.action == "accept"
-        and (answer.content or {}).get(_KEY) is True
-    )
+def _is_yes(answer: msgspec.Raw | None) -> bool:
+    try:
+        found = None if answer is None else msgspec.json.decode(answer, type=ElicitResult)
+    except msgspec.DecodeError:
+        return False
+    return found is not None and found.action == "accept" and (found.content or {}).get(_KEY) is True
 
 
 def _message(spec: ToolSpec, arguments: bytes) -> str:

@@ -1,8 +1,4 @@
-"""One connection: messages of a channel to the SDK's loop and back, so that what was accepted is answered.
-
-The SDK's loop cancels every running request as soon as its input ends, so a script that writes its requests and closes the pipe
-loses about half of its answers. Here the loop sees the end of input after `LINGER_SECONDS`, or when every request is answered.
-"""
+"""One connection whose messages all travel on one channel, in both directions."""
 
 from __future__ import annotations
 
@@ -10,24 +6,24 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable
-from types import TracebackType
+from contextvars import copy_context
 from typing import Any
 
-import anyio
-import mcp_types as types
+import msgspec
 import trio
-from mcp.server.lowlevel.server import Server
-from mcp.shared.dispatcher import coerce_request_id
-from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
-from carmy_engine import AgentError, Cause, McpSettings
-from carmy_engine.codec import invalid_request
-from carmy_engine.transport import await_foreign
+from carmy_engine import BoundEngine, McpSettings
+from carmy_engine.transport import Fault, contain, raise_own
+from carmy_frames.driver import run_inline
 from carmy_net import FLUSH_SECONDS, BatchChannel, SendQueue
 
-from ..protocol.messages import Id, MessageError, error_reply, read, write
-from ..protocol.request_state import Exchange
+from ..protocol.connection import ServerProtocol, ServerState, key_of
+from ..protocol.errors import INTERNAL_ERROR, JsonRpcError, RemoteProtocolError
+from ..protocol.messages import ErrorResponse, Id, Notification, Request, Response, encode_notification
+from ..protocol.params import CancelledParams, parse
+from .exchange import Exchange
+from .questions import OpenRequests
+from .server import McpServer
 
 log = logging.getLogger("carmy.mcp")
 
@@ -38,10 +34,14 @@ LINGER_SECONDS = 0.25
 CLEANUP_SECONDS = 1.0
 """For the requests that the end of input cancelled: what the engine grants a tool for its clean-up."""
 
+MAX_SPARE_READERS = 16
+"""Idle reader tasks that are kept. Beyond it, each request that waits costs a new task."""
+
 
 async def serve_connection(
-    server: Server[Any],
+    server: McpServer,
     channel: BatchChannel,
+    caller: BoundEngine,
     *,
     stopped: trio.Event,
     limits: McpSettings,
@@ -55,59 +55,87 @@ async def serve_connection(
     this function is cancelled, the message that is being written gets `FLUSH_SECONDS` to leave.
 
     Args:
-        server: Finds the `Exchange` of a request in its context.
+        server: Answers the requests.
         channel: The channel of messages.
+        caller: The engine for the client.
         stopped: Set when every execution has ended at shutdown.
         limits: The number of requests without an answer.
         write_seconds: For one message to leave; infinite for a peer that may take its time.
         on_left: Called when the client has left, after its requests were cancelled.
     """
-    await _Connection(channel, stopped, limits, write_seconds, on_left).run(server)
+    await Connection(server, channel, caller, stopped, limits, write_seconds, on_left).run()
 
 
-class _Connection:
+class Connection:
+    """See `serve_connection`. It is also the `Peer` of its requests.
+
+    Attributes:
+        caller: The engine for the client.
+        input_closed: See `Peer`.
+    """
+
     def __init__(
         self,
+        server: McpServer,
         channel: BatchChannel,
+        caller: BoundEngine,
         stopped: trio.Event,
         limits: McpSettings,
         write_seconds: float,
         on_left: Callable[[], object],
     ) -> None:
-        self._on_left = on_left
+        self.caller = caller
+        self.input_closed = trio.Event()
+        self._server = server
         self._channel = channel
+        self._has_more = channel.has_more
         self._stopped = stopped
-        self._limits = limits
         self._write_seconds = write_seconds
+        self._on_left = on_left
+        self._protocol = ServerProtocol(limits.max_calls, limits.max_requests)
+        self._requests = OpenRequests(self._protocol)
         self._out = SendQueue(log=log)
-        self._accepted: dict[Id, Exchange] = {}
+        self._running: dict[Id, Exchange] = {}
         self._idle = trio.Event()
-        self._reading = trio.CancelScope()
+        self._ended = trio.Event()
+        self._readers = trio.lowlevel.ParkingLot()
+        """Reader tasks that have finished a request and are idle."""
+        self._context = copy_context()
         self._serving = trio.CancelScope()
-        self._ended = False
-        self._input_closed = trio.Event()
         self._left = False
         """The client takes no further answer."""
 
-    async def run(self, server: Server[Any]) -> None:
+    async def run(self) -> None:
+        """Serve until the connection ends."""
         async with trio.open_nursery() as background:
             background.start_soon(self._write)
             try:
                 with self._serving:
-                    async with trio.open_nursery() as watch:
-                        watch.start_soon(self._watch_stop)
-                        # The SDK's tasks are in there: what they let out is no cancel of these nurseries, which would swallow it.
-                        options = server.create_initialization_options()
-                        await await_foreign(server.run(_Incoming(self), _Sent(self), options))
-                        watch.cancel_scope.cancel()
+                    await self._serve()
+            except Exception:
+                raise
+            except BaseException as error:
+                raise_own(error)
+                raise Fault(error) from error  # a foreign cancel would end silently in this nursery
             finally:
                 self._out.close()
                 self._out.flush_within(FLUSH_SECONDS)
 
+    async def _serve(self) -> None:
+        async with trio.open_nursery() as requests:
+            requests.start_soon(self._watch_stop)
+            requests.start_soon(self._read, requests)
+            await self._ended.wait()
+            if self.input_closed.is_set():
+                await self._finish()
+            else:
+                await self._wait_idle()  # the engine has stopped; the flush limit bounds the wait
+            requests.cancel_scope.cancel()
+
     async def _watch_stop(self) -> None:
         await self._stopped.wait()
-        self._reading.cancel()
         self._out.flush_within(FLUSH_SECONDS)
+        self._ended.set()
 
     async def _write(self) -> None:
         if not await self._out.write_shielded(self._channel, self._write_seconds):
@@ -121,93 +149,9 @@ class _Connection:
 
     def _leave(self) -> None:
         self._left = True
-        for exchange in tuple(self._accepted.values()):
-            exchange.stop(Cause.DISCONNECT)
+        for exchange in tuple(self._running.values()):
+            exchange.leave()
         self._on_left()
-
-    async def next_message(self) -> SessionMessage | None:
-        """The next message for the SDK; None when there will be none and everything has been answered."""
-        while not self._ended:
-            data: bytes | None = None
-            try:
-                with trio.CancelScope() as self._reading:
-                    if not self._stopped.is_set():
-                        data = await self._channel.receive()
-            except trio.EndOfChannel:
-                self._ended = True
-                self._input_closed.set()
-                await self._finish()
-                break
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self._lose()
-                break
-            if data is None:  # the engine has stopped; the flush limit bounds the wait
-                self._ended = True
-                await self._wait_idle()
-                break
-            message = await self._accept(data)
-            if message is not None:
-                return message
-        return None
-
-    async def _accept(self, data: bytes) -> SessionMessage | None:
-        """A message for the SDK. What cannot be one is answered here."""
-        try:
-            message, exchange = read(data)
-        except MessageError as error:
-            # Under the id of a request that runs, it would be taken for that one's answer.
-            runs = error.request_id is not None and coerce_request_id(error.request_id) in self._accepted
-            await self._reply(error.anonymous if runs else error.reply)
-            return None
-        if not isinstance(message, JSONRPCRequest):
-            return SessionMessage(message)
-        request_id = coerce_request_id(message.id)  # to the SDK "1" and 1 are one when something is cancelled
-        if request_id in self._accepted:
-            # Not under its id: that answer would be taken for the first one's.
-            twice = invalid_request(f"a request with the id {message.id!r} is still being handled")
-            await self._reply(error_reply(None, types.INVALID_REQUEST, twice))
-            return None
-        limits = self._limits
-        if len(self._accepted) >= (limits.max_calls if message.method == "tools/call" else limits.max_requests):
-            # While the client does not read, this waits, and so does whatever else it has to say.
-            await self._reply(error_reply(message.id, types.INTERNAL_ERROR, _overloaded(len(self._accepted))))
-            return None
-        self._accepted[request_id] = exchange
-        exchange.wait_for_room = self._wait_for_room
-        exchange.input_closed = self._input_closed
-
-        async def unanswered() -> None:
-            self._settle(request_id)
-
-        return SessionMessage(
-            message, ServerMessageMetadata(request_context=exchange, on_request_unanswered=unanswered)
-        )
-
-    async def _wait_for_room(self) -> None:
-        with contextlib.suppress(trio.ClosedResourceError):  # the waiting request is being cancelled
-            await self._out.wait_for_room(0)
-
-    async def _reply(self, data: bytes) -> None:
-        with contextlib.suppress(trio.ClosedResourceError):  # the connection has ended
-            await self._out.wait_for_room(len(data))
-            self._out.put(data)
-
-    async def send(self, message: JSONRPCMessage) -> None:
-        """Queue a message of the SDK's. An answer ends its request, also when the client has left and it is dropped."""
-        try:
-            if not self._left:
-                data = write(message)
-                await self._out.wait_for_room(len(data))
-                self._out.put(data)
-        except trio.ClosedResourceError:
-            raise anyio.ClosedResourceError from None
-        finally:
-            if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                self._settle(coerce_request_id(message.id))
-
-    def _settle(self, request_id: Id) -> None:
-        self._accepted.pop(request_id, None)
-        self._idle.set()
 
     async def _finish(self) -> None:
         """Wait a moment for the accepted requests; then cancel them, and wait for their clean-up."""
@@ -219,58 +163,131 @@ class _Connection:
             await self._wait_idle()
 
     async def _wait_idle(self) -> None:
-        while self._accepted:
+        while self._running:
             self._idle = trio.Event()
             await self._idle.wait()
 
+    async def _read(self, requests: trio.Nursery) -> None:
+        """Read messages until the input ends. One task reads at a time, and handles the request that it has read.
 
-def _overloaded(accepted: int) -> AgentError:
-    message = f"{accepted} requests of this connection have no answer yet, which is the limit"
-    return AgentError.standard("OVERLOADED", message, retry_after=1)
+        Before that request first waits, another task takes over reading.
+        """
 
+        def read_on() -> None:
+            if not self._readers.unpark():
+                requests.start_soon(self._read, requests)
 
-class _Stream:
-    """What the SDK's two kinds of streams have in common. The connection outlives them, so there is nothing to close."""
+        while not self._ended.is_set():
+            try:
+                data = await self._channel.receive()
+            except trio.EndOfChannel:
+                self._protocol.receive_end()
+                self.input_closed.set()
+                self._ended.set()
+                return
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._lose()
+                return
+            if self._ended.is_set():
+                return
+            try:
+                exchange = await self._receive(data)
+            except trio.ClosedResourceError:
+                return  # the writer has ended, and has logged the reason
+            if exchange is None:
+                continue
+            if await run_inline(self._handle(exchange), self._context.copy(), read_on):
+                if len(self._readers) >= MAX_SPARE_READERS:
+                    return
+                await self._readers.park()
 
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
-
-    async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def _receive(self, data: bytes) -> Exchange | None:
+        """Take one message. Returns a request; all other messages are handled here."""
+        try:
+            message = self._protocol.receive_message(data)
+        except RemoteProtocolError as error:
+            if error.error.refusal is not None:
+                self.caller.record_refusal(error.error.refusal)
+            # While the client does not read, this waits, and so does whatever else it sends.
+            await self._send(self._protocol.reply_to(error))
+            return None
+        if isinstance(message, Request):
+            try:
+                client = self._protocol.client_of(message)
+            except JsonRpcError as error:
+                await self._send(self._protocol.send_error(message.id, error))
+                return None
+            exchange = self._running[key_of(message.id)] = Exchange(message, client, self.caller, self)
+            return exchange
+        if isinstance(message, Response | ErrorResponse):
+            self._requests.receive(message)
+        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            self._cancel(message)
         return None
 
+    def _cancel(self, message: Notification) -> None:
+        try:
+            cancelled = parse(message.params, CancelledParams, message.method).request_id
+        except JsonRpcError:
+            return  # a notification has no answer
+        exchange = None if cancelled is None else self._running.get(key_of(cancelled))
+        if exchange is not None:
+            exchange.take_back()
 
-class _Incoming(_Stream):
-    """The SDK's view of what comes in."""
+    async def _handle(self, exchange: Exchange) -> None:
+        """Handle one request, and answer it."""
+        try:
+            try:
+                body = await self._server.answer(exchange)
+            except JsonRpcError as error:
+                if not exchange.is_unanswered:
+                    await self._out.wait_for_room(0)
+                    self._put(self._protocol.send_error(exchange.id, error))
+                return
+            if not exchange.is_unanswered:
+                await self._out.wait_for_room(len(body))
+                self._put(self._protocol.send_result(exchange.id, body))
+        except trio.ClosedResourceError:
+            pass  # the connection has ended
+        except BaseException as error:  # noqa: BLE001 - the boundary round one request of a connection
+            contain(error, log, "a request failed")
+            if not exchange.is_unanswered:
+                failed = JsonRpcError(INTERNAL_ERROR, "the server failed to answer; its log has the details")
+                with contextlib.suppress(trio.ClosedResourceError):
+                    self._put(self._protocol.send_error(exchange.id, failed))
+        finally:
+            key = key_of(exchange.id)
+            if key in self._protocol.accepted:
+                self._protocol.forget(exchange.id)
+            del self._running[key]
+            self._idle.set()
 
-    async def receive(self) -> SessionMessage | Exception:
-        message = await self._connection.next_message()
-        if message is None:
-            raise anyio.EndOfStream
-        return message
+    def _put(self, message: bytes) -> None:
+        """Queue a message; send it at once if no other is about to follow."""
+        self._out.put(message, alone=len(self._running) <= 1 and not self._has_more())
 
-    def __aiter__(self) -> _Incoming:
-        return self
+    async def _send(self, message: bytes) -> None:
+        if not self._left:
+            await self._out.wait_for_room(len(message))
+            self._out.put(message)
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        message = await self._connection.next_message()
-        if message is None:
-            raise StopAsyncIteration
-        return message
+    # The way back of a request
 
-    async def __aenter__(self) -> _Incoming:
-        return self
+    @property
+    def can_ask(self) -> bool:
+        """See `Peer`."""
+        return self._protocol.state is ServerState.HANDSHAKE
 
+    async def notify(self, method: str, params: Any) -> None:
+        """See `Peer`."""
+        with contextlib.suppress(trio.ClosedResourceError):
+            await self._send(encode_notification(method, params))
 
-class _Sent(_Stream):
-    """The SDK's view of what goes out."""
+    async def ask(self, method: str, params: Any) -> msgspec.Raw:
+        """See `Peer`."""
+        return await self._requests.ask(method, params, self._send)
 
-    async def send(self, item: SessionMessage, /) -> None:
-        await self._connection.send(item.message)
-
-    async def __aenter__(self) -> _Sent:
-        return self
+    async def wait_for_room(self) -> None:
+        """See `Peer`."""
+        with contextlib.suppress(trio.ClosedResourceError):  # the waiting request is being cancelled
+            await self._out.wait_for_room(0)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import trio
-
-from carmy_engine import Cause
-
-from ..protocol.request_state import Exchange, Owner
+from ..protocol.connection import ServerProtocol
+from ..protocol.messages import Id
+from .exchange import Exchange, Owner
+from .questions import OpenRequests
+from .streams import EventStream
 
 
 class Session:
@@ -18,50 +18,32 @@ class Session:
 
     Attributes:
         owner: The caller that opened it.
-        version: Of the protocol; None until it has been agreed upon.
-        running: Its requests that have not been answered, by id.
-        on_fast_path: The requests among them that bypass the SDK's session.
-        arriving: Messages on their way into the SDK's loop.
-        open: HTTP requests in it, streams included.
-        used: When there was one last.
+        protocol: The state of the protocol.
+        questions: The requests of the server to the client.
+        running: The client's requests that have not been answered, by key.
+        streams: The streams that a client may resume, by name.
+        standing: The stream of messages that belong to no request.
+        open: HTTP requests in it, streams included, and executions that continue without one.
+        used: The time of the last one.
     """
 
-    __slots__ = ("_arrived", "arriving", "on_fast_path", "open", "owner", "running", "used", "version")
+    __slots__ = ("open", "owner", "protocol", "questions", "running", "standing", "streams", "used")
 
-    def __init__(self, owner: Owner, now: float) -> None:
+    def __init__(self, owner: Owner, protocol: ServerProtocol, standing: EventStream, now: float) -> None:
         self.owner = owner
-        self.version: str | None = None
-        self.running: dict[str, Exchange] = {}
-        self.on_fast_path: dict[str, Exchange] = {}
-        self.arriving: set[Exchange] = set()
-        self._arrived = trio.Event()
+        self.protocol = protocol
+        self.questions = OpenRequests(protocol)
+        self.running: dict[Id, Exchange] = {}
+        self.streams: dict[str, EventStream] = {}
+        self.standing = standing
         self.open = 0
         self.used = now
 
     def stop(self) -> None:
         """Cancel what runs in it (cause ``disconnect``); nothing of it is answered."""
         for exchange in tuple(self.running.values()):
-            exchange.is_unanswered = True
-            exchange.stop(Cause.DISCONNECT)
-
-    def take_back(self, request_id: str) -> None:
-        """Send nothing more for a request; cancel it, unless the SDK does."""
-        cancelled = self.running.get(request_id)
-        if cancelled is not None:
-            cancelled.is_unanswered = True
-            if request_id in self.on_fast_path:
-                cancelled.take_back()
-
-    def has_arrived(self, exchange: Exchange) -> None:
-        """The SDK's loop has taken a message."""
-        self.arriving.discard(exchange)
-        self._arrived.set()
-
-    async def wait_arrived(self) -> None:
-        """Wait until the SDK's loop has taken every message that is on its way."""
-        while self.arriving:
-            self._arrived = trio.Event()
-            await self._arrived.wait()
+            exchange.leave()
+        self.standing.end()
 
 
 class FullError(Exception):
@@ -80,65 +62,59 @@ class Sessions:
         self._most = most
         self._now = now
         self._sessions: dict[str, Session] = {}
-        self._opening = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._sessions.values()))
+
     def find(self, session_id: str, owner: Owner) -> Session | None:
-        """The session, if it is there and this owner's: a foreign one looks like one that is not there."""
+        """The session of an owner. A session of another owner looks like one that does not exist."""
         session = self._sessions.get(session_id)
         return session if session is not None and session.owner == owner else None
 
-    def reserve(self, owner: Owner) -> str | None:
-        """Make sure that one more can be opened; `add` or `release` has to follow.
+    def make_room(self, owner: Owner) -> Session | None:
+        """Make sure that one more can be added.
 
         Returns:
-            The session to end first, None if there is room: the owner's that has been idle for longest, so that a caller
-            with many sessions ends none of another; of all callers if the owner has none.
+            The session that was removed for it, None if there was room: the owner's that has been idle for longest, so that a
+            caller with many sessions ends none of another; of all callers if the owner has none.
 
         Raises:
             FullError: All of them are in use.
         """
-        oldest = None
-        if len(self._sessions) + self._opening >= self._most:
-            idle = [(id_, session.owner == owner) for id_, session in self._sessions.items() if not session.open]
-            if not idle:
-                raise FullError
-            oldest = next((id_ for id_, own in idle if own), idle[0][0])
-            del self._sessions[oldest]
-        self._opening += 1
-        return oldest
+        if len(self._sessions) < self._most:
+            return None
+        idle = [(id_, session.owner == owner) for id_, session in self._sessions.items() if not session.open]
+        if not idle:
+            raise FullError
+        oldest = next((id_ for id_, own in idle if own), idle[0][0])
+        return self._sessions.pop(oldest)
 
-    def release(self) -> None:
-        """The one for which there was room has been opened, or will not be."""
-        self._opening -= 1
-
-    def add(self, session_id: str, owner: Owner) -> Session:
-        """A session has been opened."""
-        session = self._sessions[session_id] = Session(owner, self._now())
+    def add(self, session_id: str, owner: Owner, protocol: ServerProtocol, standing: EventStream) -> Session:
+        """Add an open session."""
+        session = self._sessions[session_id] = Session(owner, protocol, standing, self._now())
         return session
 
-    def take_idle(self, seconds: float) -> list[str]:
-        """Take those out in which there was no request for so long."""
+    def take_idle(self, seconds: float) -> list[Session]:
+        """Remove the sessions in which there was no request for so long, and return them."""
         since = self._now() - seconds
         idle = [id_ for id_, session in self._sessions.items() if not session.open and session.used <= since]
-        for session_id in idle:
-            del self._sessions[session_id]
-        return idle
+        return [self._sessions.pop(session_id) for session_id in idle]
 
     @contextmanager
     def using(self, session_id: str, session: Session) -> Iterator[None]:
-        """A block round one HTTP request in it."""
+        """A block round one HTTP request in it, or one execution that continues without."""
         session.open += 1
         try:
             yield
         finally:
             session.open -= 1
             session.used = self._now()
-            if self._sessions.pop(session_id, None) is not None:
-                self._sessions[session_id] = session  # at the end
+            if self._sessions.get(session_id) is session:
+                self._sessions[session_id] = self._sessions.pop(session_id)  # at the end
 
     def remove(self, session_id: str) -> None:
-        """It has ended."""
+        """Remove a session that has ended."""
         self._sessions.pop(session_id, None)

@@ -6,14 +6,11 @@ from collections.abc import Iterable
 
 import trio
 
-from carmy_engine import BoundEngine, Engine
+from carmy_engine import Engine
 from carmy_stdio import open_lines
 
-from ..protocol.request_state import Exchange
-from .confirmations import Questions
 from .connection import CLEANUP_SECONDS, LINGER_SECONDS, serve_connection
-from .sdk_server import Context, make_server
-from .tasks import Tasks
+from .server import McpServer
 
 END_SECONDS = LINGER_SECONDS + CLEANUP_SECONDS + 0.25
 """From the end of input to the end of the process, by force if need be. Clients send SIGTERM after 2 s and SIGKILL after 4 s, which
@@ -42,25 +39,15 @@ async def serve_stdio(
         ConfigurationError: Standard output is closed.
     """
     caller = engine.bind(transport="mcp", principal=principal, permissions=permissions)
-    questions = Questions(engine.stopping, engine.settings.mcp) if engine.settings.mcp.confirm == "ask" else None
-
-    def executor_of(_: Context) -> BoundEngine:
-        return caller
-
     async with open_lines(engine, END_SECONDS) as channel, trio.open_nursery() as nursery:
         task_status.started("mcp ready")
-        limits = engine.settings.mcp
-        tasks = Tasks(nursery, limits) if limits.promote_after_secs else None
+        server = McpServer(engine, nursery)
         await serve_connection(
-            make_server(engine.name, executor_of, _exchange_of, questions, tasks, version=engine.settings.version),
+            server,
             channel,
+            caller,
             stopped=engine.stopped,
-            limits=limits,
-            on_left=bool if tasks is None else tasks.cancel,
+            limits=engine.settings.mcp,
+            on_left=bool if server.tasks is None else server.tasks.cancel,
         )
         nursery.cancel_scope.cancel()
-
-
-def _exchange_of(context: Context) -> Exchange:
-    assert isinstance(context.request, Exchange)  # the connection has put it there
-    return context.request

@@ -8,34 +8,25 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import mcp_types as types
+import msgspec
 import trio
-from mcp.server.lowlevel.server import Server
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from carmy_engine import BoundEngine, Cause, ExecutionResult, ExecutionStatus, McpSettings
+from carmy_engine import Cause, ExecutionResult, ExecutionStatus, McpSettings
 from carmy_engine.transport import raise_own
 
-from ..protocol.request_state import Context, Exchange, owner_of
-
-EXTENSION = "io.modelcontextprotocol/tasks"
-"""Its name among the capabilities of clients and servers."""
+from ..protocol.errors import INVALID_PARAMS, MISSING_CLIENT_CAPABILITY, JsonRpcError
+from ..protocol.params import TASKS, Client, TaskParams, parse
+from .exchange import Exchange, owner_of
+from .features import Handler, Result
 
 POLL_SECONDS = 1.0
 """The polling interval that clients are given."""
 
-_NEEDED: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-
-
-class TaskParams(types.RequestParams):
-    """What every request about a task has."""
-
-    task_id: str
+_NEEDED: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 
 
 class Task:
@@ -52,11 +43,10 @@ class Task:
     def __init__(
         self,
         exchange: Exchange,
-        answer: Callable[[ExecutionResult], Awaitable[dict[str, Any]]],
+        answer: Callable[[ExecutionResult], Awaitable[Result]],
         retention_seconds: float,
     ) -> None:
         self._retention_seconds = retention_seconds
-        assert exchange.executor is not None  # which is about to run it
         self.id = secrets.token_urlsafe(24)
         self.owner = owner_of(exchange.executor.context)
         self.exchange = exchange
@@ -82,7 +72,7 @@ class Task:
             self._updated = datetime.now(UTC)
             self.over.set()
 
-    async def outcome(self) -> dict[str, Any]:
+    async def outcome(self) -> Result:
         """What the call is answered with, when it is over."""
         if self._failure is not None:
             raise self._failure
@@ -126,21 +116,24 @@ class Tasks:
         self._kept: OrderedDict[str, Task] = OrderedDict()
         self._kept_bytes = 0
 
-    def are_known_to(self, context: Context) -> bool:
-        """True if a request's client has declared support of tasks."""
-        capabilities = context.session.client_capabilities
-        return (
-            context.protocol_version in MODERN_PROTOCOL_VERSIONS
-            and capabilities is not None
-            and EXTENSION in (capabilities.extensions or ())
-        )
+    def handlers(self) -> Mapping[str, Handler]:
+        """See `Feature`."""
+        return {"tasks/get": self._get, "tasks/update": self._update, "tasks/cancel": self._cancel_one}
+
+    def capabilities(self, *, modern: bool) -> Mapping[str, Any]:
+        """See `Feature`."""
+        return {"extensions": {TASKS: {}}} if modern else {}
+
+    def are_known_to(self, client: Client) -> bool:
+        """True if a client has declared support of tasks."""
+        return client.is_modern and TASKS in (client.capabilities.extensions or ())
 
     async def run(
         self,
         exchange: Exchange,
         call: Callable[[], Awaitable[ExecutionResult]],
-        answer: Callable[[ExecutionResult], Awaitable[dict[str, Any]]],
-    ) -> dict[str, Any]:
+        answer: Callable[[ExecutionResult], Awaitable[Result]],
+    ) -> Result:
         """Run a call, and give its answer, or the task that it has become.
 
         If cancelled, so is the call, unless it is a task by then.
@@ -156,13 +149,13 @@ class Tasks:
             with trio.move_on_after(self._limits.promote_after_secs):
                 await task.over.wait()
             # After its end of input a client cannot poll a task.
-            if not task.over.is_set() and not exchange.input_closed.is_set() and self._has_room():
+            if not task.over.is_set() and not exchange.peer.input_closed.is_set() and self._has_room():
                 exchange.outlives = True
                 self._running[task.id] = task
                 return {**task.state(), "resultType": "task"}
             await task.over.wait()
         except trio.Cancelled:
-            exchange.scope.cancel()
+            exchange.block.scope.cancel()
             raise
         return await task.outcome()
 
@@ -192,48 +185,34 @@ class Tasks:
         for task in tuple(self._running.values()):
             task.exchange.end(Cause.DISCONNECT)
 
-    def serve(
-        self,
-        server: Server[Any],
-        executor_of: Callable[[Context], BoundEngine],
-        exchange_of: Callable[[Context], Exchange],
-    ) -> None:
-        """Have a server answer what clients ask about tasks, and say that it does."""
+    def _find(self, exchange: Exchange) -> Task:
+        if not self.are_known_to(exchange.client):
+            raise JsonRpcError(MISSING_CLIENT_CAPABILITY, "the client has not declared support of tasks", _NEEDED)
+        params = parse(exchange.request.params, TaskParams, exchange.request.method)
+        self._forget()
+        task = self._running.get(params.task_id) or self._kept.get(params.task_id)
+        if task is None or task.owner != owner_of(exchange.executor.context):
+            raise JsonRpcError(INVALID_PARAMS, "there is no such task, or no longer")
+        return task
 
-        def find(context: Context, params: TaskParams) -> Task:
-            if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found", data=context.method)
-            if not self.are_known_to(context):
-                message = "the client has not declared support of tasks"
-                raise MCPError(code=types.MISSING_REQUIRED_CLIENT_CAPABILITY, message=message, data=_NEEDED)
-            self._forget()
-            task = self._running.get(params.task_id) or self._kept.get(params.task_id)
-            if task is None or task.owner != owner_of(executor_of(context).context):
-                raise MCPError(code=types.INVALID_PARAMS, message="there is no such task, or no longer")
-            return task
+    async def _get(self, exchange: Exchange) -> Result:
+        task = self._find(exchange)
+        state = task.state()
+        if state["status"] == "completed":
+            await exchange.peer.wait_for_room()  # outcomes are large
+            outcome = await task.outcome()
+            state["result"] = msgspec.Raw(outcome) if isinstance(outcome, bytes) else outcome
+        return state
 
-        async def get(context: Context, params: TaskParams) -> dict[str, Any]:
-            task = find(context, params)
-            state = {**task.state(), "resultType": "complete"}
-            if state["status"] == "completed":
-                await exchange_of(context).wait_for_room()  # outcomes are large
-                state["result"] = await task.outcome()
-            return state
+    async def _update(self, exchange: Exchange) -> Result:
+        self._find(exchange)  # and nothing else: questions are asked before a call becomes a task
+        await trio.lowlevel.checkpoint()
+        return {}
 
-        async def update(context: Context, params: TaskParams) -> dict[str, Any]:
-            find(context, params)  # and nothing else: questions are asked before a call becomes a task
-            await trio.lowlevel.checkpoint()
-            return {"resultType": "complete"}
-
-        async def cancel(context: Context, params: TaskParams) -> dict[str, Any]:
-            find(context, params).exchange.end(Cause.CALLER)
-            await trio.lowlevel.checkpoint()
-            return {"resultType": "complete"}
-
-        server.extensions = {**server.extensions, EXTENSION: {}}
-        server.add_request_handler("tasks/get", TaskParams, get)
-        server.add_request_handler("tasks/update", TaskParams, update)
-        server.add_request_handler("tasks/cancel", TaskParams, cancel)
+    async def _cancel_one(self, exchange: Exchange) -> Result:
+        self._find(exchange).exchange.end(Cause.CALLER)
+        await trio.lowlevel.checkpoint()
+        return {}
 
 
 def _written(moment: datetime) -> str:
