@@ -9,6 +9,7 @@ The project's own transports import the core through this module only. ``docs/de
   one connection and one task; `LazyDeadlineScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
   kinds of address; `hard_limit`, `stop_limit`, `end_flushed`, `flush_at_forced_exit`, `descendants` and `kill_descendants` for the end of a process;
   `RateLimitedLogger` for lines that a peer can cause, of which it writes the first `BURST_LINES` in a minute.
+- Applications for servers of others: `AsyncioHost`, a trio thread that belongs to an asyncio loop.
 - Clients: `require_trio` against the wrong event loop, `parse_server_url`, `split_unix_url` and `check_token`, `reason_of` for a connection
   that failed, `encode_remote_arguments` and
   `encode_arguments`. For the tools of another protocol, the errors
@@ -26,6 +27,7 @@ from ._engine.remote_arguments import encode_remote_arguments
 from ._execution.event_stream import EventBuffer
 from ._execution.execution import new_execution_id
 from ._execution.trio_internals import LazyDeadlineScope
+from ._host.asyncio_host import AsyncioHost
 from ._idempotency.decisions import may_join
 from ._model.error_boundary import (
     Fault,
@@ -57,6 +59,7 @@ __all__ = [
     "BURST_LINES",
     "DEFAULT_MAX_OUTPUT_BYTES",
     "Address",
+    "AsyncioHost",
     "EventBuffer",
     "Fault",
     "InheritedAddress",

@@ -42,7 +42,7 @@ from .._tools.resources import (
 )
 from ..stores.memory import MemoryStore
 from .app_state import AppState
-from .plugins import find_store
+from .plugins import AsgiApp, find_store, make_asgi
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter  # of the extra `otel`, which only `App.metrics` and `App.spans` need
@@ -545,6 +545,27 @@ class App:
             where.append(mount.place)
             if len(where) > 1:
                 yield duplicate(tool.spec.name, where, "give what is mounted a prefix")
+
+    def asgi(self) -> AsgiApp:
+        """This application for any ASGI server, such as uvicorn, granian or hypercorn, on asyncio or trio.
+
+        ::
+
+            api = App("shop").add(search).asgi()             # uvicorn shop:api
+
+            web = FastAPI(lifespan=api.lifespan)              # or below a path of another application
+            web.mount("/agents", api)
+
+        The engine is opened and closed by the ASGI lifespan, or by ``lifespan`` of the returned object. Where the server sends none, the
+        first request opens it, and it is closed with the event loop. On asyncio, the engine runs under trio in a thread of its own.
+
+        The rules for ``Host``, ``Origin``, bodies and callers are those of `carmy serve`. Time limits of connections, framing and TLS are
+        the server's.
+
+        Raises:
+            ConfigurationError: The package for HTTP is missing.
+        """
+        return make_asgi(self)
 
     def run(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run the command line of this application and exit: ``serve`` (default), ``tools``, ``call``, ``check`` ...

@@ -1,4 +1,4 @@
-"""Transports, clients and stores that installed distributions offer through entry points.
+"""Transports, clients, stores and the ASGI application that installed distributions offer through entry points.
 
 The core imports none of them, so a process loads only what it uses.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Protocol
 
 from .._config.settings import StoreSettings
 from .._model.errors import ConfigurationError
@@ -27,6 +27,8 @@ CLIENTS = "carmy.clients"
 
 SERVICES = "carmy.services"
 """Functions ``async def serve(engine, *, task_status)`` that a command runs beside a transport."""
+ASGI = "carmy.asgi"
+"""``def make(app: App) -> AsgiApp``, by the protocol; for `App.asgi`."""
 
 STORES = "carmy.stores"
 """``def factory(settings: StoreSettings) -> IdempotencyStore`` by the scheme of its URL."""
@@ -66,6 +68,28 @@ def find_metrics_service() -> Serve:
     """
     found: Serve = _find(SERVICES, "service", "metrics")
     return found
+
+
+class AsgiApp(Protocol):
+    """An ASGI 3 application for servers on asyncio or trio."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any, /) -> None:
+        """Answer one scope."""
+        ...
+
+    def lifespan(self, app: object = None, /) -> AbstractAsyncContextManager[None]:
+        """Open the engine for the length of a block: the ``lifespan`` of FastAPI or Starlette, where this is mounted."""
+        ...
+
+
+def make_asgi(app: Any) -> AsgiApp:
+    """An application for ASGI servers.
+
+    Raises:
+        ConfigurationError: No package offers it.
+    """
+    made: AsgiApp = _find(ASGI, "ASGI application for", "http")(app)
+    return made
 
 
 def find_store(settings: StoreSettings) -> Callable[[], IdempotencyStore]:

@@ -10,11 +10,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
@@ -27,7 +27,7 @@ from carmy_http import open_http
 from carmy_mcp import open_mcp, serve_http
 from carmy_stdio import open_stdio
 from carmy_websocket import open_websocket
-from tests.support import hosted
+from tests.support import asgi_servers, hosted
 from tests.support import http_client as http_support
 from tests.support import websocket as websocket_support
 from tests.wire.pair import connected
@@ -66,6 +66,15 @@ async def http() -> AsyncIterator[Executor]:
     """The client of an HTTP server."""
     async with http_support.serving() as server, open_http(server.url) as client:
         yield client
+
+
+@asynccontextmanager
+async def asgi(serve: Callable[[Any], AbstractContextManager[asgi_servers.Served]]) -> AsyncIterator[Executor]:
+    """The client of an ASGI server of somebody else that runs the application."""
+    app = App("scripted").add(*SCRIPTED_TOOLS).state(Stage())
+    with serve(app.asgi()) as served:
+        async with open_http(served.url) as client:
+            yield client
 
 
 @asynccontextmanager
@@ -235,6 +244,7 @@ TRANSPORTS: dict[str, Transport] = {
     "bound": Transport(bound),
     "frames": Transport(frames),
     "http": Transport(http),
+    **{f"asgi_{name}": Transport(partial(asgi, serve), shared=True) for name, serve in asgi_servers.SERVERS.items()},
     "websocket": Transport(websocket),
     "stdio": Transport(stdio, shared=True),
     "mcp": Transport(mcp, shared=True, departs=_MCP),

@@ -14,7 +14,7 @@ from carmy_engine.transport import contain, raise_single
 from .api import event_response
 from .api.endpoints import Endpoints
 from .api.errors import error_body, log
-from .asgi_types import AsgiApplication, Receive, Scope, Send
+from .asgi_types import AsgiApplication, Message, Receive, Scope, Send
 from .message import (
     JSON_TYPE,
     NO_STORE,
@@ -50,15 +50,26 @@ def asgi(endpoints: Endpoints) -> AsgiApplication:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            await _http(endpoints, scope, receive, send)
+            await answer_http(endpoints, scope, receive, send)
         elif kind == "lifespan":
             await _lifespan(receive, send)
         elif kind == "websocket":
-            await _refuse_websocket(scope, receive, send)
+            await refuse_websocket(scope, receive, send)
         else:
             raise NotImplementedError(f"ASGI scopes of type {kind!r} are not served")
 
     return app
+
+
+def read_scope(scope: Scope) -> tuple[RequestHead, str | None]:
+    """The head of a request and the address of its client."""
+    path, authority = split_path(scope["path"])  # hypercorn passes a target in absolute form as the path
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and path.startswith(root + "/"):
+        path = path[len(root) :]
+    client = scope.get("client")
+    head = RequestHead(method=scope["method"], path=path, root=root, headers=scope["headers"], authority=authority)
+    return head, str(client[0]) if client else None
 
 
 class AsgiRequest(Request):
@@ -67,13 +78,7 @@ class AsgiRequest(Request):
     __slots__ = ("_ended", "_receive")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        path, authority = split_path(scope["path"])  # hypercorn passes a target in absolute form as the path
-        root: str = scope.get("root_path", "").rstrip("/")
-        if root and path.startswith(root + "/"):
-            path = path[len(root) :]
-        client = scope.get("client")
-        head = RequestHead(method=scope["method"], path=path, root=root, headers=scope["headers"], authority=authority)
-        super().__init__(head, str(client[0]) if client else None)
+        super().__init__(*read_scope(scope))
         self._receive = receive
         self._ended = False
 
@@ -108,22 +113,32 @@ class AsgiRequest(Request):
         scope.cancel()
 
 
-async def _http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_http(endpoints: Endpoints, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a scope of type ``http``, under trio."""
     request = AsgiRequest(scope, receive)
+    whole = await run_answer(endpoints, request, send)
+    if whole is not None:
+        for message in messages_of(whole, request.head.method):
+            await send(message)
+
+
+async def run_answer(endpoints: Endpoints, request: Request, send: Send) -> Response | None:
+    """Answer a request. Returns an answer that is complete and not sent; None if it was sent, or the client has gone."""
     try:
         answer = await endpoints.answer(request)
     except Disconnected:
-        return
-    whole = (
-        answer
-        if isinstance(answer, Response)
-        else await AsgiBodyWriter(request, answer, send, endpoints.settings.heartbeat_secs).write()
+        return None
+    if isinstance(answer, Response):
+        return answer
+    return await AsgiBodyWriter(request, answer, send, endpoints.settings.heartbeat_secs).write()
+
+
+def messages_of(answer: Response, method: str) -> tuple[Message, Message]:
+    """The messages of a complete answer."""
+    return (
+        {"type": "http.response.start", "status": answer.status, "headers": answer.all_headers()},
+        {"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body},
     )
-    if whole is None:
-        return
-    head = request.head.method == "HEAD"
-    await send({"type": "http.response.start", "status": whole.status, "headers": whole.all_headers()})
-    await send({"type": "http.response.body", "body": b"" if head else whole.body})
 
 
 class AsgiBodyWriter(BodyWriter):
@@ -131,7 +146,7 @@ class AsgiBodyWriter(BodyWriter):
 
     __slots__ = ("_answer", "_begun", "_heartbeat_seconds", "_request", "_send")
 
-    def __init__(self, request: AsgiRequest, answer: StreamResponse, send: Send, heartbeat_seconds: float) -> None:
+    def __init__(self, request: Request, answer: StreamResponse, send: Send, heartbeat_seconds: float) -> None:
         self._request = request
         self._answer = answer
         self._send = send
@@ -192,7 +207,8 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a scope of type ``websocket``."""
     await receive()
     if "websocket.http.response" in scope.get("extensions", {}):
         error = AgentError.standard("INVALID_REQUEST", "WebSocket is not served at this address")

@@ -154,9 +154,7 @@ class Request(abc.ABC):
                 else:
                     body += chunk  # tiny chunks cost no more than their bytes
             return bytes(body)
-        raise Refusal(
-            invalid_request(f"the body did not arrive within {limits.body_timeout_secs:g} seconds"), status=408
-        )
+        raise body_too_slow(limits.body_timeout_secs)
 
     @abc.abstractmethod
     async def next_chunk(self) -> bytes:
@@ -185,6 +183,11 @@ def body_too_large(max_bytes: int) -> Refusal:
         details={"limit_bytes": max_bytes},
     )
     return Refusal(error)
+
+
+def body_too_slow(seconds: float) -> Refusal:
+    """The refusal of a body that took longer than `seconds`."""
+    return Refusal(invalid_request(f"the body did not arrive within {seconds:g} seconds"), status=408)
 
 
 class Response:
