@@ -23,16 +23,18 @@ from . import abc
 from ._app.app import App
 from ._app.plugins import find_client
 from ._config.settings import Settings
+from ._engine.engine import BoundEngine as TrioBoundEngine
 from ._engine.engine import Engine as TrioEngine
 from ._host.asyncio_engine import BoundEngine, Engine, Executor
 from ._host.asyncio_host import AsyncioHost, EventStream, Opening
-from ._model.loops import wrong_loop
+from ._loops.running import host_caller, wrong_loop
 
 __all__ = [
     "BoundEngine",
     "Engine",
     "EventStream",
     "Executor",
+    "engine_of",
     "open_app",
     "open_executor",
     "open_http",
@@ -79,6 +81,32 @@ def open_executor(
         return AsyncioHost(open_subject, "the executor")
 
     return Opening(make_host, Executor)
+
+
+def engine_of(engine: TrioBoundEngine) -> BoundEngine:
+    """An engine under trio, for calls from its asyncio tools.
+
+    ::
+
+        @app.tool(effect="read", backend="asyncio")
+        async def outer() -> int:
+            return await aio.engine_of(engine).call(inner)
+
+    Args:
+        engine: The engine, from ``async with app.open() as engine``.
+
+    Raises:
+        WrongLoopError: No tool of asyncio runs here.
+    """
+    caller = host_caller.get()
+    if caller is None or asyncio._get_running_loop() is not caller.loop:  # noqa: SLF001 - documented
+        raise wrong_loop(
+            "carmy_engine.aio.engine_of is for tools of asyncio",
+            trio="await engine.call(...)",
+            aio="async with carmy_engine.aio.open_app(app)",
+            blocking="with carmy_engine.blocking.open_app(app)",
+        )
+    return BoundEngine(caller, engine)
 
 
 def open_http(*args: Any, **kwargs: Any) -> AbstractAsyncContextManager[Executor[Any]]:

@@ -29,6 +29,7 @@ from ._execution.execution import new_execution_id
 from ._execution.trio_internals import LazyDeadlineScope
 from ._host.asyncio_host import AsyncioHost
 from ._idempotency.decisions import may_join
+from ._loops.running import require_trio
 from ._model.error_boundary import (
     Fault,
     as_agent_error,
@@ -44,7 +45,6 @@ from ._model.error_boundary import (
 )
 from ._model.extras import missing_extra
 from ._model.fingerprint import fingerprint
-from ._model.loops import require_trio
 from ._model.rate_limited_log import BURST_LINES, RateLimitedLogger
 from ._model.request import OnRunning
 from ._model.spec import DEFAULT_MAX_OUTPUT_BYTES

@@ -12,11 +12,12 @@ from .._config.settings import Settings
 from .._config.sources import Deployment, read_deployment
 from .._engine.engine import Engine, open_engine
 from .._engine.pipeline import Pipeline
+from .._execution.asyncio_tools import open_loop_if_needed
 from .._gateway.mount import Mount, Mountable, mounted_tools
+from .._loops.running import require_trio
 from .._model import host_objects, protocols
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import Backend, CompiledTool
 from .._model.errors import AgentError, ConfigurationError, DeclarationError, StartupError
-from .._model.loops import require_trio
 from .._model.spec import DEFAULT_MAX_WAITING
 from .._telemetry.metrics import Metrics
 from .._tools.declaration import (
@@ -77,6 +78,9 @@ class App:
         instructions: How a model uses its tools together, for clients of MCP.
         settings: All other settings; the arguments before this one override it.
         configure: Read ``CARMY_*`` and ``carmy.toml`` now; they win over everything that the program gives.
+        backend: The library of the application's async code: of tools without a ``backend`` of their own, factories of state, functions
+            of start and end, middleware, readiness checks and the authenticator. With ``asyncio`` they run in an asyncio loop: that of
+            the program, or one in a thread.
 
     Raises:
         ConfigurationError: `name` or `timeout` is out of range; or, with `configure`, a setting is unknown or out of range.
@@ -92,7 +96,11 @@ class App:
         instructions: str | None = None,
         settings: Settings | None = None,
         configure: bool = False,
+        backend: Backend = "trio",
     ) -> None:
+        if backend not in ("trio", "asyncio"):
+            raise DeclarationError(f"application {name!r}: backend={backend!r} is neither 'trio' nor 'asyncio'")
+        self._backend: Backend = backend
         given = {
             "name": name,
             "timeout_secs": timeout,
@@ -505,7 +513,12 @@ class App:
                     raise only
                 case found:
                     raise StartupError(found)
-            state = await stack.enter_async_context(self._state.open(settings))
+            everything = [*tools, *(tool for _, tool in mounted)]
+            needed = open_loop_if_needed(everything, self._backend, settings.limits.max_threads)
+            loop = await stack.enter_async_context(needed)
+            state = await stack.enter_async_context(
+                self._state.open(settings, loop if self._backend == "asyncio" else None)
+            )
             if self._state.is_provided:
                 tools, _ = self._compile(state, settings.limits.max_output_bytes)
             resources, prompts, _ = self._compile_reads(state, settings.limits.max_output_bytes)
@@ -528,6 +541,8 @@ class App:
                 resources=resources,
                 prompts=prompts,
                 metrics=metrics,
+                backend=self._backend,
+                loop=loop,
             ) as engine:
                 self._open.add(engine)
                 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._config.settings import Settings
 from .._execution.grace import grace
@@ -14,6 +14,9 @@ from .._model.error_boundary import Fault, log_fault
 from .._model.errors import AgentError, DeclarationError
 from .._model.provision import Provision, StateScope, type_name
 from .._tools.provided import in_order_of_need, problems_of_state, provision_of
+
+if TYPE_CHECKING:
+    from .._loops.asyncio_loop import AsyncioLoop
 
 
 class AppState:
@@ -88,8 +91,12 @@ class AppState:
         return problems
 
     @contextlib.asynccontextmanager
-    async def open(self, settings: Settings) -> AsyncIterator[dict[Any, object]]:
+    async def open(self, settings: Settings, loop: AsyncioLoop | None = None) -> AsyncIterator[dict[Any, object]]:
         """Enter the state of the application and call the functions of its start. `problems` has found none.
+
+        Args:
+            settings: Have the limits.
+            loop: Runs async factories and functions; None for the trio run.
 
         Yields:
             All state by type, with a `Provision` for what each execution makes.
@@ -106,24 +113,27 @@ class AppState:
                 {key: value for key, value in state.items() if key not in of_app},
                 startup_timeout=settings.startup_timeout_secs,
                 shutdown_timeout=settings.shutdown_timeout_secs,
+                loop=loop,
             ) as entered,
-            self._hooks(entered, settings),
+            self._hooks(entered, settings, loop),
         ):
             yield entered
 
     @contextlib.asynccontextmanager
-    async def _hooks(self, state: dict[Any, object], settings: Settings) -> AsyncIterator[None]:
+    async def _hooks(
+        self, state: dict[Any, object], settings: Settings, loop: AsyncioLoop | None
+    ) -> AsyncIterator[None]:
         """Call the functions of the start, and after the block those of the end."""
         for hook in self._starts:
             with failing_start(f"on_start: {hook.place}", settings.startup_timeout_secs):
-                await run_hook(hook, state)
+                await run_hook(hook, state, loop=loop)
         try:
             yield
         finally:
             with grace(len(self._stops) * settings.shutdown_timeout_secs):
                 for hook in reversed(self._stops):
                     try:
-                        await run_hook(hook, state, settings.shutdown_timeout_secs)
+                        await run_hook(hook, state, settings.shutdown_timeout_secs, loop)
                     except (AgentError, Fault) as error:
                         log_fault(f"on_stop: {hook.place}", error)
 

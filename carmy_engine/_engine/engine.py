@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import trio
 
 from .._config.settings import Settings
+from .._execution.asyncio_tools import open_loop_if_needed, watch_loop
 from .._execution.completion import Finisher, MemorySink, Sinks
 from .._execution.event_stream import EventBuffer, StreamListener, open_stream
 from .._execution.execution import Caller, ExecutionSummary, Inflight
@@ -26,12 +28,12 @@ from .._idempotency.joins import Joins
 from .._idempotency.reservations import STORE_SECONDS, Reservations
 from .._model.cause import Cause
 from .._model.client_features import ClientFeatures
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import Backend, CompiledTool
 from .._model.context import AgentContext
 from .._model.error_boundary import raise_single
 from .._model.errors import AgentError, ClosedError, DeclarationError
 from .._model.events import ExecutionEvent
-from .._model.host_objects import check_client, check_confirm, check_context
+from .._model.host_objects import check_client, check_confirm, check_context, is_async
 from .._model.protocols import (
     Authenticator,
     Confirm,
@@ -58,6 +60,11 @@ from .long_checks import LongChecks
 from .pipeline import Pipeline
 from .reading import Readers, Reading
 
+if TYPE_CHECKING:
+    from .._loops.asyncio_loop import AsyncioLoop
+
+F = TypeVar("F")
+
 CLOSING_SECONDS = 2 * GRACE_SECONDS
 """Limit for executions that were cancelled at shutdown: their clean-up and their answers."""
 
@@ -71,12 +78,14 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         running: Executions between capacity and end.
         stuck_threads: Worker threads that outlived their call.
+        stuck_tasks: Tasks of asyncio that outlived their call.
         sink_failures: Number of records that a sink failed to take.
         stalls: Number of times the event loop was blocked for too long.
     """
 
     running: int
     stuck_threads: int
+    stuck_tasks: int
     sink_failures: int
     stalls: int
 
@@ -390,6 +399,8 @@ async def open_engine(
     resources: Iterable[CompiledResource] = (),
     prompts: Iterable[CompiledPrompt] = (),
     metrics: Metrics | None = None,
+    backend: Backend = "trio",
+    loop: AsyncioLoop | None = None,
 ) -> AsyncIterator[Engine]:
     """Run an engine for the length of a block.
 
@@ -409,6 +420,8 @@ async def open_engine(
         resources: Compiled resources, in the order in which addresses are compared.
         prompts: Compiled prompts.
         metrics: Filled for the length of the block; None for none.
+        backend: The library of async tools without one of their own, and of async middleware, authenticator and ready checks.
+        loop: Runs what belongs to asyncio; None: one is opened if anything does.
 
     Raises:
         StartupError: Two tools, resources or prompts have the same name.
@@ -418,72 +431,82 @@ async def open_engine(
     threads = Threads(limits.max_threads)
     long_checks = LongChecks()
     invoker = Invoker(threads, long_checks.check_output, expose_errors=settings.expose_errors)
+    tools = [*tools]
+    needed = open_loop_if_needed(tools, backend, limits.max_threads)
+    async with needed if loop is None else contextlib.nullcontext(loop) as loop:
 
-    def layered(tools: Iterable[CompiledTool]) -> Iterable[CompiledTool]:
-        return with_layers(tools, middleware, invoker, threads, long_checks.check_output)
+        def adapt(name: str, function: F) -> F:
+            """The function, run in the loop if it is one of asyncio."""
+            if loop is None or backend != "asyncio" or not is_async(function):
+                return function
+            return cast(F, loop.adapt(name, cast("Callable[..., Awaitable[Any]]", function)))
 
-    registry = Registry(layered(tools), settings.timeout_secs, policies, withheld)
-    store = memory.from_settings(settings.store) if store is None else store
-    audit = MemorySink(limits.max_audit_records)
-    inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
-    install_nursery_guards()
-    kept = store.sink if isinstance(store, RecordingStore) else None
-    access = AccessLog() if settings.log.access else None
-    own_sinks: tuple[Sink | None, ...] = (audit, kept, metrics, access)
-    all_sinks = Sinks([*(sink for sink in own_sinks if sink is not None), *sinks])
-    try:
-        if isinstance(store, PreparableStore):
-            await store.prepare()
-        async with trio.open_nursery() as background:
-            with Watchdog() as watchdog:
-                pipeline = make_pipeline(
-                    registry=registry,
-                    inflight=inflight,
-                    reservations=Reservations(
-                        store, all_sinks, Joins(inflight.runs), long_checks.check_output, metrics
-                    ),
-                    invoker=invoker,
-                    finisher=Finisher(all_sinks, inflight),
-                    long_checks=long_checks,
-                    background=background,
-                    now=trio.lowlevel.current_clock().current_time,
-                )
-                if metrics is not None:
-                    metrics.gauges |= {
-                        RUNNING: lambda: len(inflight),
-                        WAITING: lambda: sum(execution.is_waiting for execution in inflight.running()),
-                        STUCK: lambda: threads.stuck,
-                        LAG: lambda: watchdog.lag,
-                        STALLS: lambda: watchdog.stalls,
-                        SINK_FAILURES: lambda: all_sinks.failures,
-                    }
-                engine = Engine(
-                    pipeline,
-                    settings,
-                    authenticator=authenticator,
-                    ready_checks=ready_checks or {},
-                    audit=audit,
-                    reading=Reading(pipeline, resources, prompts, settings.timeout_secs, policies, layered),
-                    refusals=Refusals(all_sinks, None if metrics is None else metrics.count_refusal),
-                    metrics=metrics,
-                    statistics=lambda: EngineStatistics(
-                        running=len(inflight),
-                        stuck_threads=threads.stuck,
-                        sink_failures=all_sinks.failures,
-                        stalls=watchdog.stalls,
-                    ),
-                )
-                try:
-                    yield engine
-                finally:
-                    await engine.shut_down(0)
-                    engine._closed = True  # noqa: SLF001 - the block owns the engine
-                    background.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise_single(group)
-    finally:
-        with grace(STORE_SECONDS):  # the store may still have outcomes to write
-            await store.aclose()
+        def layered(tools: Iterable[CompiledTool]) -> Iterable[CompiledTool]:
+            return with_layers(tools, middleware, invoker, threads, long_checks.check_output, loop, backend)
+
+        registry = Registry(layered(tools), settings.timeout_secs, policies, withheld)
+        store = memory.from_settings(settings.store) if store is None else store
+        audit = MemorySink(limits.max_audit_records)
+        inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
+        install_nursery_guards()
+        kept = store.sink if isinstance(store, RecordingStore) else None
+        access = AccessLog() if settings.log.access else None
+        own_sinks: tuple[Sink | None, ...] = (audit, kept, metrics, access)
+        all_sinks = Sinks([*(sink for sink in own_sinks if sink is not None), *sinks])
+        try:
+            if isinstance(store, PreparableStore):
+                await store.prepare()
+            async with trio.open_nursery() as background:
+                with Watchdog() as watchdog, watch_loop(loop) as loop_watchdog:
+                    pipeline = make_pipeline(
+                        registry=registry,
+                        inflight=inflight,
+                        reservations=Reservations(
+                            store, all_sinks, Joins(inflight.runs), long_checks.check_output, metrics
+                        ),
+                        invoker=invoker,
+                        finisher=Finisher(all_sinks, inflight),
+                        long_checks=long_checks,
+                        background=background,
+                        now=trio.lowlevel.current_clock().current_time,
+                    )
+                    if metrics is not None:
+                        metrics.gauges |= {
+                            RUNNING: lambda: len(inflight),
+                            WAITING: lambda: sum(execution.is_waiting for execution in inflight.running()),
+                            STUCK: lambda: threads.stuck,
+                            LAG: lambda: watchdog.lag,
+                            STALLS: lambda: watchdog.stalls + loop_watchdog.stalls,
+                            SINK_FAILURES: lambda: all_sinks.failures,
+                        }
+                    engine = Engine(
+                        pipeline,
+                        settings,
+                        authenticator=adapt("authenticator", authenticator),
+                        ready_checks={name: adapt(name, check) for name, check in (ready_checks or {}).items()},
+                        audit=audit,
+                        reading=Reading(pipeline, resources, prompts, settings.timeout_secs, policies, layered),
+                        refusals=Refusals(all_sinks, None if metrics is None else metrics.count_refusal),
+                        metrics=metrics,
+                        statistics=lambda: EngineStatistics(
+                            running=len(inflight),
+                            stuck_threads=threads.stuck,
+                            sink_failures=all_sinks.failures,
+                            stuck_tasks=0 if loop is None else loop.stuck,
+                            stalls=watchdog.stalls + loop_watchdog.stalls,
+                        ),
+                    )
+                    try:
+                        yield engine
+                    finally:
+                        await engine.shut_down(0)
+                        engine._closed = True  # noqa: SLF001 - the block owns the engine
+                        background.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise_single(group)
+        finally:
+            with grace(STORE_SECONDS):  # the store may still have outcomes to write
+                await store.aclose()
 
 
 def _permissions(permissions: Iterable[str]) -> frozenset[str]:

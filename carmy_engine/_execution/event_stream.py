@@ -12,6 +12,7 @@ from typing import Any
 import pydantic_core
 import trio
 
+from .._loops.running import host_caller
 from .._model.client_features import LogLevel, LogLimit
 from .._model.context import Progress
 from .._model.error_boundary import raise_single
@@ -278,7 +279,11 @@ class StreamProgress(Progress):
         Raises:
             AgentError: ``INVALID_OUTPUT``, when the value is not JSON-shaped.
         """
-        await self._stream.put_partial(self._execution, _render(value))
+        data = _render(value)
+        if threading.get_ident() == self._thread:
+            await self._stream.put_partial(self._execution, data)
+        else:  # in a task of asyncio
+            await host_caller.get().run(self._stream.put_partial, self._execution, data)
 
     def partial_from_thread(self, value: Any) -> None:
         """See `Progress.partial_from_thread`."""

@@ -19,7 +19,6 @@ from .._model.context import SILENT, AgentContext, Cancellation, Progress
 from .._model.errors import AgentError
 from .._model.protocols import Confirm
 from .._model.result import ExecutionResult
-from .threads import ThreadRun
 from .trio_internals import is_cancelled, start_deadline
 
 _BATCH = 256
@@ -63,6 +62,18 @@ class Phase(enum.Enum):
     """Nothing of the tool has run."""
     RUNNING = "running"
     """The tool has begun, so effects may exist."""
+
+
+class Abandonable(Protocol):
+    """The run of a tool outside the task of trio that waits for it.
+
+    Attributes:
+        abandoned: The task has stopped waiting, and the run goes on.
+        ended: Set once an abandoned run has ended.
+    """
+
+    abandoned: bool
+    ended: trio.Event
 
 
 class Listener(Protocol):
@@ -146,7 +157,7 @@ class Execution(msgspec.Struct, eq=False):
         may_have_waited: The deadline is registered, since something was about to block.
         phase: See `Phase`.
         gone: The caller's own scope was cancelled, so the caller takes no answer.
-        thread: Its worker thread, if any.
+        thread: Its worker thread, or its task of asyncio, if any.
         ended: The tool has ended; late reports are dropped.
         result: Its result, kept for lookups.
         output_bytes: The size of its output.
@@ -171,7 +182,7 @@ class Execution(msgspec.Struct, eq=False):
     may_have_waited: bool = False
     phase: Phase = Phase.WAITING
     gone: bool = False
-    thread: ThreadRun | None = None
+    thread: Abandonable | None = None
     ended: bool = False
     result: ExecutionResult | None = None
     output_bytes: int = 0

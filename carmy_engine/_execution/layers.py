@@ -9,21 +9,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import types
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from .._model.codec import decode
-from .._model.compiled_tool import CheckOutput, CompiledTool, TakesLong
+from .._model.compiled_tool import Backend, CheckOutput, CompiledTool, TakesLong
 from .._model.errors import AgentError, DeclarationError
 from .._model.protocols import Middleware, ToolCall
 from .._model.provision import ScopedState
 from .execution import Execution
+from .grace import run_with_grace
 from .invoke import Ending, Invoker
 from .provided_state import enter, enter_in_thread
 from .threads import Threads
+
+if TYPE_CHECKING:
+    from .._loops.asyncio_loop import AsyncioLoop
+
+T = TypeVar("T")
 
 
 class Layers:
@@ -35,6 +41,8 @@ class Layers:
         invoker: Makes the ending of an output that cannot be written.
         threads: For plain tools and factories.
         check_output: Checks long outputs.
+        loop: Runs what belongs to asyncio; None if nothing does.
+        backend: The library of middleware and async state, and of the tool unless it has its own.
     """
 
     def __init__(
@@ -44,7 +52,14 @@ class Layers:
         invoker: Invoker,
         threads: Threads,
         check_output: CheckOutput,
+        loop: AsyncioLoop | None,
+        backend: Backend,
     ) -> None:
+        self.loop = loop
+        self.is_tool_asyncio = tool.is_async and (tool.backend or backend) == "asyncio"
+        has_layers = bool(middleware or tool.scoped)
+        self.is_asyncio = backend == "asyncio" if has_layers else self.is_tool_asyncio
+        """The layers run in one task of asyncio; else in the task of trio that runs the call."""
         self.tool = tool
         self.middleware = middleware
         self.invoker = invoker
@@ -63,7 +78,14 @@ class Layers:
 
     async def __call__(self, execution: Execution, arguments: dict[str, Any]) -> Ending:
         """Run one call. Exceptions of foreign code pass unchanged."""
-        return await _LayeredCall(self, execution, arguments).run()
+        call = _LayeredCall(self, execution, arguments)
+        if not self.is_asyncio:
+            return await call.run()
+        assert self.loop is not None
+        _ = execution.cancellation  # made here: two threads could make two
+        execution.thread = run = self.loop.prepare(self.tool.spec.name, call.run)
+        ending: Ending = await run.wait()
+        return ending
 
 
 def with_layers(
@@ -72,12 +94,19 @@ def with_layers(
     invoker: Invoker,
     threads: Threads,
     check_output: CheckOutput,
+    loop: AsyncioLoop | None,
+    backend: Backend,
 ) -> Iterator[CompiledTool]:
     """The tools, with layers around those that have any. The others are unchanged, and pay nothing."""
     for tool in tools:
-        if middleware or tool.scoped:
-            layers = Layers(tool, middleware, invoker, threads, check_output)
-            yield dataclasses.replace(tool, runs=layers)
+        is_asyncio = tool.is_async and tool.runs is None and (tool.backend or backend) == "asyncio"
+        if middleware or tool.scoped or is_asyncio:
+            layers = Layers(tool, middleware, invoker, threads, check_output, loop, backend)
+            reconcile = tool.reconcile
+            if is_asyncio and reconcile is not None:
+                assert loop is not None
+                reconcile = loop.adapt(f"reconcile of {tool.spec.name}", reconcile)
+            yield dataclasses.replace(tool, runs=layers, reconcile=reconcile)
         else:
             yield tool
 
@@ -142,7 +171,9 @@ class _LayeredCall:
             async with contextlib.AsyncExitStack() as stack:
                 try:
                     for scoped in self._layers.in_task:
-                        made = enter(scoped.provision, self._needs(scoped), stack, self._layers.threads.limiter)
+                        made = enter(
+                            scoped.provision, self._needs(scoped), stack, self._layers.threads.limiter, self._in_trio
+                        )
                         self._state[scoped.provision.key] = await made
                     self._inject()
                     return await self._run_tool()
@@ -170,18 +201,42 @@ class _LayeredCall:
         tool, execution = self._tool, self._execution
         if tool.is_async:
             execution.mark_started()
-            value = await tool.function(**self._arguments)
+            if self._layers.is_tool_asyncio == self._layers.is_asyncio:
+                value = await tool.function(**self._arguments)
+            elif self._layers.is_asyncio:
+                value = await self._in_trio(self._run_in_task)
+            else:
+                assert self._layers.loop is not None
+                _ = execution.cancellation  # made here: two threads could make two
+                execution.thread = run = self._layers.loop.prepare(tool.spec.name, tool.function, **self._arguments)
+                value = await run.wait()
             self.ending = await self._written(value)
             if self.ending.error is not None:
                 raise self.ending.error
         else:
-            threads = self._layers.threads
-            execution.thread = thread = threads.prepare(self._run_in_thread, execution.stops_waiting)
-            if threads.busy:
-                execution.mark_waiting()
-            value = await threads.run(thread)
+            value = await self._in_trio(self._run_thread)
         self.value = value
         return value
+
+    async def _in_trio(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run a function of trio: in this task, or for a task of asyncio in one of the trio thread."""
+        if not self._layers.is_asyncio:
+            return await function(*args)
+        assert self._layers.loop is not None
+        return await self._layers.loop.caller.run(function, *args)
+
+    async def _run_in_task(self) -> Any:
+        """Run a tool of trio for layers of asyncio."""
+        with trio.CancelScope() as scope:
+            return await run_with_grace(self._tool.function(**self._arguments), scope, _nothing)
+
+    async def _run_thread(self) -> Any:
+        """Run a plain tool."""
+        threads, execution = self._layers.threads, self._execution
+        execution.thread = thread = threads.prepare(self._run_in_thread, execution.stops_waiting)
+        if threads.busy:
+            execution.mark_waiting()
+        return await threads.run(thread)
 
     def _run_in_thread(self) -> Any:
         """Enter the state, run the tool, write its output and leave the state. Called in a worker thread."""
@@ -219,8 +274,8 @@ class _LayeredCall:
         if thread is not None and thread.abandoned:
             raise AgentError.standard("CANCELLED", "the execution was cancelled while its thread ran")
 
-    async def _run_elsewhere(self, runs: Callable[[Execution, dict[str, Any]], Awaitable[Ending]]) -> Any:
-        self.ending = await runs(self._execution, self._arguments)
+    async def _run_elsewhere(self, runs: Callable[[Execution, dict[str, Any]], Coroutine[Any, Any, Ending]]) -> Any:
+        self.ending = await self._in_trio(runs, self._execution, self._arguments)
         if self.ending.error is not None:
             raise self.ending.error
         self.value = decode(self.ending.data_json or b"null")
@@ -234,9 +289,12 @@ class _LayeredCall:
         except BaseException as error:  # noqa: BLE001 - the boundary round serialisers and properties
             return self._layers.invoker.unfit(self._tool, self._execution, error)
         try:
-            return Ending(await self._layers.check_output(long))
+            return Ending(await self._in_trio(self._check, long))
         except Exception as error:  # noqa: BLE001 - as above; a cancel passes
             return self._layers.invoker.unfit(self._tool, self._execution, error)
+
+    async def _check(self, long: TakesLong) -> bytes:
+        return await self._layers.check_output(long)
 
     def _written_in_thread(self, value: Any) -> Ending:
         try:
@@ -249,6 +307,10 @@ class _LayeredCall:
             return Ending(trio.from_thread.run(self._layers.check_output, long))
         except Exception as error:  # noqa: BLE001 - as above
             return self._layers.invoker.unfit(self._tool, self._execution, error)
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Once:

@@ -6,9 +6,9 @@ import contextlib
 import inspect
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
@@ -26,6 +26,9 @@ from .._model.errors import AgentError, StartupError
 from .._model.provision import Provision, is_async_manager, is_manager, type_name
 from .grace import GRACE_SECONDS
 
+if TYPE_CHECKING:
+    from .._loops.asyncio_loop import AsyncioLoop
+
 T = TypeVar("T")
 
 
@@ -41,17 +44,19 @@ class _ThreadEntry:
         self._lock = threading.Lock()
         self._is_abandoned = False
         self._made: tuple[Any, Any] | None = None
+        self.manager: Any = None
 
-    async def run(self, limiter: trio.CapacityLimiter | None) -> tuple[Any, Any]:
-        """The value, and the context manager that was entered for it, if any."""
+    async def run(self, limiter: trio.CapacityLimiter | None) -> Any:
+        """Return the value, and set `manager` if one was entered for it."""
         try:
-            return await trio.to_thread.run_sync(self._enter, abandon_on_cancel=True, limiter=limiter)
+            value, self.manager = await _run_in_worker(self._enter, limiter)
         except trio.Cancelled:
             with self._lock:
                 self._is_abandoned = True
                 if self._made is None:
                     raise
-            return self._made
+            value, self.manager = self._made
+        return value
 
     def _enter(self) -> tuple[Any, Any]:
         made = self._make()
@@ -68,11 +73,24 @@ class _ThreadEntry:
         return entered
 
 
+class InTrio(Protocol):
+    """Runs a function of trio, for the task that state is entered in."""
+
+    def __call__(self, function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any) -> Awaitable[T]:
+        """Run it and return its value."""
+        ...
+
+
+async def _in_this_task(function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any) -> T:
+    return await function(*args)
+
+
 async def enter(
     provision: Provision,
     arguments: Mapping[str, Any],
     stack: contextlib.AsyncExitStack,
     limiter: trio.CapacityLimiter | None = None,
+    in_trio: InTrio = _in_this_task,
 ) -> Any:
     """Make the value of a provision. Exceptions of the factory pass unchanged.
 
@@ -81,28 +99,43 @@ async def enter(
         arguments: Of its factory.
         stack: Leaves the value, if it is a context manager.
         limiter: Of the worker threads for plain factories and the two ends of plain context managers; None for trio's.
+        in_trio: Runs what needs trio, if the current task is one of asyncio.
     """
     make = partial(provision.factory, **arguments)
-    manager: Any = None
-    if provision.is_async:
-        made = make()
+    if not provision.is_async:
+        made, is_entered = await _enter_in_worker(_ThreadEntry(make, provision), stack, limiter, in_trio)
+        if is_entered:
+            return made
     else:
-        made, manager = await _ThreadEntry(make, provision).run(limiter)
+        made = make()
     if inspect.iscoroutine(made):
         made = await made
-    if provision.enters and manager is None and is_async_manager(made):
+    if provision.enters and is_async_manager(made):
         return await stack.enter_async_context(made)
-    if provision.enters and manager is None and is_manager(made):
-        made, manager = await _ThreadEntry(partial(_give, made), provision).run(limiter)
-    if manager is not None:
-
-        async def leave(*error: Any) -> bool | None:
-            close = partial(manager.__exit__, *error)
-            return await trio.to_thread.run_sync(close, abandon_on_cancel=True, limiter=limiter)
-
-        stack.push_async_exit(leave)
+    if provision.enters and is_manager(made):
+        made, _ = await _enter_in_worker(_ThreadEntry(partial(_give, made), provision), stack, limiter, in_trio)
         return made
     return await made if inspect.isawaitable(made) else made
+
+
+async def _enter_in_worker(
+    entry: _ThreadEntry, stack: contextlib.AsyncExitStack, limiter: trio.CapacityLimiter | None, in_trio: InTrio
+) -> tuple[Any, bool]:
+    """The value of an entry, and whether it was entered as a context manager, which the stack then leaves."""
+
+    async def leave(*error: Any) -> bool | None:
+        if entry.manager is None:
+            return None
+        return await in_trio(_run_in_worker, partial(entry.manager.__exit__, *error), limiter)
+
+    # First: a task of asyncio that is cancelled meanwhile does not receive what was entered.
+    stack.push_async_exit(leave)
+    value = await in_trio(entry.run, limiter)
+    return value, entry.manager is not None
+
+
+async def _run_in_worker(function: Callable[[], T], limiter: trio.CapacityLimiter | None) -> T:
+    return await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
 
 
 def _give(value: T) -> T:
@@ -134,8 +167,9 @@ class _Holder:
         left: Set once it is left.
     """
 
-    def __init__(self, provision: Provision) -> None:
+    def __init__(self, provision: Provision, loop: AsyncioLoop | None) -> None:
         self.provision = provision
+        self._loop = loop if provision.is_async else None
         self.scope = trio.CancelScope()
         self.leave = trio.Event()
         self.left = trio.Event()
@@ -145,11 +179,13 @@ class _Holder:
         is_held = False
         try:
             with self.scope:
-                async with contextlib.AsyncExitStack() as stack:
-                    value = await await_foreign(enter(self.provision, arguments, stack))
+
+                def entered(value: Any) -> None:
+                    nonlocal is_held
                     is_held = self.scope.shield = True
                     task_status.started(value)
-                    await self.leave.wait()
+
+                await self._hold(arguments, entered)
         except BaseException as error:
             if not is_held:
                 raise
@@ -157,6 +193,15 @@ class _Holder:
             log_fault(f"the state {type_name(self.provision.key)} from {self.provision.place}", error)
         finally:
             self.left.set()
+
+    async def _hold(self, arguments: Mapping[str, Any], entered: Callable[[Any], None]) -> None:
+        if self._loop is not None:
+            opened = _opened(self.provision, arguments, self._loop.caller.run)
+            await self._loop.hold(f"state {type_name(self.provision.key)}", opened, entered, self.leave)
+            return
+        async with contextlib.AsyncExitStack() as stack:
+            entered(await await_foreign(enter(self.provision, arguments, stack)))
+            await self.leave.wait()
 
     async def end(self, limit: float) -> None:
         """Leave the value within `limit` seconds, and within the grace after these."""
@@ -174,8 +219,20 @@ class _Holder:
 
 
 @contextlib.asynccontextmanager
+async def _opened(provision: Provision, arguments: Mapping[str, Any], in_trio: InTrio) -> AsyncIterator[Any]:
+    """The value of a provision, for the length of a block in a task of asyncio."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield await enter(provision, arguments, stack, in_trio=in_trio)
+
+
+@contextlib.asynccontextmanager
 async def open_state(
-    provisions: Sequence[Provision], values: Mapping[Any, object], *, startup_timeout: float, shutdown_timeout: float
+    provisions: Sequence[Provision],
+    values: Mapping[Any, object],
+    *,
+    startup_timeout: float,
+    shutdown_timeout: float,
+    loop: AsyncioLoop | None = None,
 ) -> AsyncIterator[dict[Any, object]]:
     """Enter the state of an application, and yield all state by type. Leaving the block leaves it in reverse order.
 
@@ -184,6 +241,7 @@ async def open_state(
         values: State that is ready.
         startup_timeout: Seconds that each may take to be entered.
         shutdown_timeout: Seconds that each may take to be left.
+        loop: Runs async factories; None for the trio run.
 
     Raises:
         StartupError: ``STATE_FAILED``; what had been entered is left.
@@ -194,7 +252,7 @@ async def open_state(
         async with trio.open_nursery() as nursery:
             try:
                 for provision in provisions:
-                    holder = _Holder(provision)
+                    holder = _Holder(provision, loop)
                     arguments = {name: state[key] for name, key in provision.needs.items()}
                     what = f"the state {type_name(provision.key)} from {provision.place}"
                     with failing_start(what, startup_timeout):
@@ -239,8 +297,10 @@ def failing_start(what: str, limit: float) -> Iterator[None]:
         )
 
 
-async def run_hook(hook: Provision, state: Mapping[Any, object], limit: float = math.inf) -> None:
-    """Call a function of the application's start or end with the state that it needs.
+async def run_hook(
+    hook: Provision, state: Mapping[Any, object], limit: float = math.inf, loop: AsyncioLoop | None = None
+) -> None:
+    """Call a function of the application's start or end with the state that it needs; in `loop` if it is async.
 
     Raises:
         Fault: It failed, or took longer than `limit` seconds.
@@ -249,6 +309,7 @@ async def run_hook(hook: Provision, state: Mapping[Any, object], limit: float = 
     arguments = {name: state[key] for name, key in hook.needs.items()}
     with trio.move_on_after(limit) as scope:
         async with contextlib.AsyncExitStack() as stack:
-            await await_foreign(enter(hook, arguments, stack))
+            made = enter if loop is None or not hook.is_async else loop.adapt(hook.place, enter)
+            await await_foreign(made(hook, arguments, stack))
     if scope.cancelled_caught:
         raise Fault(trio.TooSlowError(f"not finished within {limit:g} s"))

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 import trio
@@ -25,8 +26,12 @@ STALL_SECONDS = 1.0
 _POLL_SECONDS = 0.25
 
 
+Post = Callable[[Callable[[], object]], object]
+"""Calls a function in an event loop."""
+
+
 class Watchdog:
-    """Watches the event loop of the current trio run, for as long as its block lasts.
+    """Watches an event loop for as long as its block lasts: that of the current trio run, unless `watching` names another.
 
     Args:
         stall_seconds: See `STALL_SECONDS`.
@@ -47,9 +52,29 @@ class Watchdog:
 
     def __enter__(self) -> Watchdog:
         token = trio.lowlevel.current_trio_token()
+        return self.watching(token.run_sync_soon, threading.get_ident(), tool_on, "the event loop")
+
+    def watching(
+        self,
+        post: Post,
+        loop_thread: int,
+        tool_on: Callable[[FrameType | None], str | None],
+        loop: str,
+        *,
+        only_tools: bool = False,
+    ) -> Watchdog:
+        """Start to watch a loop.
+
+        Args:
+            post: Calls a function in the loop; callable in any thread.
+            loop_thread: Identifier of its thread.
+            tool_on: Finds the tool on a stack.
+            loop: The noun for it in messages.
+            only_tools: Do not report a stall without a tool on the stack.
+        """
         # A daemon thread, so that the watchdog of a blocked loop does not keep the process alive.
         self._thread = threading.Thread(
-            target=self._watch, args=(token, threading.get_ident()), name="carmy-watchdog", daemon=True
+            target=self._watch, args=(post, loop_thread, tool_on, loop, only_tools), name="carmy-watchdog", daemon=True
         )
         self._thread.start()
         return self
@@ -57,29 +82,42 @@ class Watchdog:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self._stop.set()
 
-    def _watch(self, token: trio.lowlevel.TrioToken, loop_thread: int) -> None:
+    def _watch(
+        self,
+        post: Post,
+        loop_thread: int,
+        tool_on: Callable[[FrameType | None], str | None],
+        loop: str,
+        only_tools: bool,
+    ) -> None:
         sign = threading.Event()
         while not self._stop.wait(self._poll_seconds):
             sign.clear()
             asked = time.monotonic()
             try:
-                token.run_sync_soon(sign.set)
+                post(sign.set)
             except trio.RunFinishedError:
                 return
             answered = sign.wait(self._stall_seconds) or self._stop.is_set()
             self.lag = time.monotonic() - asked
             if answered:
                 continue
-            self.stalls += 1
             frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - the documented way to see another thread's stack
-            self.last_stalled = tool_on(frame)
+            found = tool_on(frame)
+            if found is None and only_tools:
+                del frame
+                while not sign.wait(self._poll_seconds) and not self._stop.is_set():
+                    pass
+                continue
+            self.stalls += 1
+            self.last_stalled = found
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
             del frame
             if self.last_stalled is not None:
-                what = f"the tool {self.last_stalled} holds the event loop"
+                what = f"the tool {self.last_stalled} holds {loop}"
                 advice = "Declare it with a plain def, so that it runs in a thread, or await between its steps."
             else:
-                what = "the event loop gives no sign of life"
+                what = f"{loop} gives no sign of life"
                 advice = "A task computes without awaiting, or threads that compute leave it no time."
             log.warning(
                 "%s for more than %g s; nothing else runs meanwhile. %s\n%s", what, self._stall_seconds, advice, stack
@@ -88,7 +126,7 @@ class Watchdog:
                 self.lag = time.monotonic() - asked
                 if self._stop.is_set():
                     return
-            log.warning("the event loop runs again after %.1f s", time.monotonic() - asked)
+            log.warning("%s runs again after %.1f s", loop, time.monotonic() - asked)
 
 
 def tool_on(frame: FrameType | None) -> str | None:

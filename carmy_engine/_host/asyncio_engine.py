@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 from .._engine.engine import BoundEngine as TrioBoundEngine
 from .._execution.listing import ListedExecution
 from .._execution.model_calls import ModelCall, ModelResult
+from .._loops.asyncio_caller import AsyncioCaller
 from .._model import protocols
 from .._model.cause import Cause
 from .._model.context import AgentContext
@@ -15,7 +16,7 @@ from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
 from .._model.spec import Catalog
 from ..providers import Format, Provider
-from .asyncio_host import AsyncioHost, EventStream
+from .asyncio_host import EventStream
 from .engine_view import Bound, BoundView, EngineView, cancel, make_provider, stop
 
 P = ParamSpec("P")
@@ -26,7 +27,7 @@ T = TypeVar("T", bound=protocols.Executor)
 class Executor(Generic[T]):
     """An executor of the trio thread: the client of a transport, or an engine. For the tasks of one asyncio loop."""
 
-    def __init__(self, host: AsyncioHost[Any], inner: T) -> None:
+    def __init__(self, host: AsyncioCaller, inner: T) -> None:
         self._host = host
         self._inner = inner
 

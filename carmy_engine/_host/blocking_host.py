@@ -9,12 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from .._loops.dispatcher import Call, Delivery
+from .._loops.running import running_loop, wrong_loop
 from .._model.events import ExecutionEvent
-from .._model.loops import running_loop, wrong_loop
 from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
 from .event_feed import EventFeed
-from .trio_thread import Call, Delivery, TrioThread
+from .trio_thread import TrioThread
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -121,19 +122,19 @@ class BlockingHost(Generic[T]):
         """Start a call in the trio thread, see `run`; `on_end` is called in the trio thread at its end."""
         check_no_loop(self._what)
         call = _ThreadCall(function, args, on_end)
-        self._thread.submit(call)
-        self._thread.wake()
+        self._thread.dispatcher.submit(call)
+        self._thread.dispatcher.wake()
         return call
 
     def end(self, call: _ThreadCall) -> None:
         """Cancel a call and wait for its end."""
         if not call.has_ended:
-            self._thread.leave(call)
+            self._thread.dispatcher.leave(call)
             call.wait()
 
     def run_soon(self, function: Callable[..., object], /, *args: Any) -> None:
         """Call a function in the trio thread, unless that has ended."""
-        self._thread.run_soon(function, *args)
+        self._thread.dispatcher.run_soon(function, *args)
 
     def _raise_failure(self) -> None:
         if (failure := self._thread.failure) is not None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import trio
 
 from .._execution.event_stream import PROGRESS_BYTES
+from .._loops.dispatcher import RunSoon
 from .._model.events import ExecutionEvent, ToolProgress
 from .._model.protocols import Executor
 from .._model.request import ExecutionRequest
-from .trio_thread import RunSoon
 
 MAX_UNREAD_BYTES = 64 * 1024
 """Limit for events that have left the stream and wait for the reader. Beyond it, the stream itself is not read, which has its own

@@ -1,35 +1,21 @@
-"""A thread that runs trio, and runs calls for other threads.
-
-The leader/followers pattern: one task, the leader, runs the calls of the queue in rounds until one has to wait. It then starts a new
-leader and stays with that call. So a call that does not wait costs no task, and the calls of a round cost one wake-up of trio and
-one of the host.
-
-The leader waits for a socket, not for ``TrioToken.run_sync_soon``: trio would first run a task of its own, which doubles the wait.
-"""
+"""A thread that runs trio, for the calls of other threads."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import contextvars
 import os
-import socket
 import threading
 import time
-import types
 import weakref
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
-from .._model.error_boundary import is_cancel, raise_single
-from .._model.errors import ClosedError
-
-MAX_ROUND_SECONDS = 0.01
-"""After which a round ends, with calls left for the next one. Exceeded by one call at most."""
+from .._loops.dispatcher import Delivery, Dispatcher
+from .._model.error_boundary import raise_single
 
 ORPHAN_SECONDS = 0.5
 """Interval between two checks whether the host's loop is closed."""
@@ -40,89 +26,22 @@ EXIT_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class RunSoon(Protocol):
-    """Calls a function in the trio thread, unless that has ended."""
-
-    def __call__(self, function: Callable[..., object], /, *args: Any) -> None:
-        """See `TrioThread.run_soon`."""
-        ...
-
-
-class Delivery(Protocol):
-    """News for the host."""
-
-    def resolve(self) -> None:
-        """Wake the caller. Called in the thread that `TrioThread.deliver` decides on; must not raise."""
-        ...
-
-
-class Call:
-    """One call for the trio thread.
-
-    Attributes:
-        value: Its return value.
-        error: Its exception; None if it returned.
-        is_left: Its caller takes no answer. Set in the thread of the host.
-        scope: Cancels it; None until it has to wait.
-    """
-
-    __slots__ = ("args", "context", "error", "function", "is_left", "scope", "value")
-
-    def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]) -> None:
-        self.function = function
-        self.args = args
-        self.context = contextvars.copy_context()
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.is_left = False
-        self.scope: trio.CancelScope | None = None
-
-    def begin(self) -> tuple[Coroutine[Any, Any, Any], Any]:
-        """Run it up to its first wait; return the coroutine and what it waits for."""
-        coro = self.function(*self.args)
-        return coro, coro.send(None)
-
-    def result(self) -> Any:
-        """The return value.
-
-        Raises:
-            BaseException: What the call raised.
-        """
-        if self.error is None:
-            return self.value
-        try:
-            raise self.error
-        finally:
-            self.error = None  # its traceback refers to this frame
-
-    def resolve(self) -> None:
-        """Wake the caller. Must not raise."""
-        raise NotImplementedError
-
-
-class BlockedCall(NamedTuple):
-    """A call that has to wait: its suspended coroutine, and the value that it yielded to trio."""
-
-    call: Call
-    coro: Coroutine[Any, Any, Any]
-    trap: Any
-
-
 class TrioThread(Generic[T]):
     """Runs trio in a daemon thread, from `start` to `close`.
 
     Args:
         open_subject: Opens the subject of the calls, such as an engine; entered and left in the trio thread.
         what: The noun for it in messages, such as ``the engine 'shop'``.
-        deliver: Called in the trio thread with calls that have ended; resolves them.
+        deliver: See `Dispatcher`.
         on_started: Called in the trio thread once the subject is open.
         on_ended: Called last in the thread. `failure` is set if opening or closing failed.
         is_orphaned: Returns True once the host is gone without `close`. Called in the trio thread.
+        context: The context variables of the thread; None for a copy of the current ones.
 
     Attributes:
+        dispatcher: Takes the calls.
         subject: The opened subject.
         failure: The exception of opening or closing the subject.
-        ident: Of the thread.
     """
 
     subject: T
@@ -136,25 +55,18 @@ class TrioThread(Generic[T]):
         on_started: Callable[[], object],
         on_ended: Callable[[], object],
         is_orphaned: Callable[[], bool] | None = None,
+        context: contextvars.Context | None = None,
     ) -> None:
+        self.dispatcher = Dispatcher(what, deliver)
+        self.failure: BaseException | None = None
         self._open_subject = open_subject
-        self._what = what
-        self._deliver = deliver
         self._on_started = on_started
         self._on_ended = on_ended
         self._is_orphaned = is_orphaned
-        self.failure: BaseException | None = None
-        self._queue: deque[Call] = deque()
-        self._finished: list[Call] = []
-        self._is_awake = True
-        self._closed: str | None = None
-        """Why it takes no more calls."""
         self._closing: trio.Event | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
-        context = contextvars.copy_context()
+        self._is_closing = False
+        self._opening = trio.CancelScope()
+        context = contextvars.copy_context() if context is None else context
         self._thread = threading.Thread(target=lambda: context.run(self._run), name="carmy-trio", daemon=True)
 
     def start(self) -> None:
@@ -162,63 +74,21 @@ class TrioThread(Generic[T]):
         _open_threads.add(self)
         self._thread.start()
 
-    @property
-    def ident(self) -> int | None:
-        """Identifier of the thread."""
-        return self._thread.ident
-
-    # --- the side of the host, in any thread
-
-    def submit(self, call: Call) -> None:
-        """Queue a call. It begins after `wake`.
-
-        Raises:
-            ClosedError: The thread has ended, or is ending.
-        """
-        self._queue.append(call)
-        if self._closed is not None:  # checked last: `_end` has set it before it empties the queue
-            with contextlib.suppress(ValueError):
-                self._queue.remove(call)
-                raise ClosedError(self._closed)
-
-    def wake(self) -> None:
-        """Make the thread run the queued calls."""
-        # The leader clears the flag before it looks into the queue for the last time.
-        if not self._is_awake:
-            self._is_awake = True
-            with contextlib.suppress(OSError):  # full: a wake-up is on its way; closed: `_end` answers the calls
-                self._wake_sender.send(b"\0")
-
-    def leave(self, call: Call) -> None:
-        """Cancel a call. Its end is still delivered."""
-        call.is_left = True
-        self.run_soon(_cancel, call)
-
-    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the trio thread, unless that has ended."""
-        if self._token is not None:
-            with contextlib.suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(function, *args)
-
     def close(self) -> None:
-        """Begin to close the subject: calls end as it decides, later ones are refused."""
-        self.run_soon(self._close)
+        """Begin to close the subject: calls end as it decides, later ones are refused. Opening it is cancelled."""
+        self._is_closing = True
+        self.dispatcher.run_soon(self._close)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the thread."""
         self._thread.join(timeout)
 
-    def lose(self) -> None:
-        """Refuse calls after a fork: the new process does not have the thread."""
-        self._closed = (
-            f"{self._what} was opened before this process was forked, and its thread is in the other process:"
-            " open one in each process"
-        )
-
     # --- the trio thread
 
     def _close(self) -> None:
-        if self._closing is not None:
+        if self._closing is None:
+            self._opening.cancel()
+        else:
             self._closing.set()
 
     def _run(self) -> None:
@@ -227,21 +97,24 @@ class TrioThread(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
             self.failure = error
         finally:
-            self._end()
+            _open_threads.discard(self)
+            self.dispatcher.end()
             self._on_ended()
 
     async def _main(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._closing = trio.Event()
         try:
             # Around the subject, so that closing it still answers the calls that run.
             async with trio.open_nursery() as nursery:
-                async with self._open_subject() as self.subject:
-                    nursery.start_soon(self._lead, nursery)
-                    if self._is_orphaned is not None:
-                        nursery.start_soon(self._close_if_orphaned, self._is_orphaned)
-                    self._on_started()
-                    await self._closing.wait()
+                self.dispatcher.start(nursery)
+                with self._opening:
+                    if self._is_closing:
+                        self._opening.cancel()
+                    async with self._open_subject() as self.subject:
+                        self._closing = trio.Event()
+                        if self._is_orphaned is not None:
+                            nursery.start_soon(self._close_if_orphaned, self._is_orphaned)
+                        self._on_started()
+                        await self._closing.wait()
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise_single(group)
@@ -249,100 +122,7 @@ class TrioThread(Generic[T]):
     async def _close_if_orphaned(self, is_orphaned: Callable[[], bool]) -> None:
         while not is_orphaned():  # noqa: ASYNC110 - asyncio sends no event when a loop is closed
             await trio.sleep(ORPHAN_SECONDS)
-        self._close()
-
-    def _end(self) -> None:
-        """Refuse the calls that have not begun, and later ones."""
-        self._closed = f"{self._what} was used after its block had ended"
-        _open_threads.discard(self)
-        self._wake_sender.close()
-        self._wake_receiver.close()
-        ended: list[Call] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                call = self._queue.popleft()
-                call.error = ClosedError(self._closed)
-                ended.append(call)
-        if ended:
-            self._deliver(ended)
-
-    async def _lead(self, nursery: trio.Nursery) -> None:
-        with trio.CancelScope() as scope:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            while (blocked := self._run_round(scope)) is None:
-                await self._wait()
-            nursery.start_soon(self._lead, nursery)
-            call = blocked.call
-            try:
-                call.value = await _resume(call.context, blocked)
-            except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
-                call.error = error
-                if is_cancel(error) and not call.is_left:
-                    call.error = ClosedError(f"{self._what} was closed while a call ran")
-            finally:
-                self._deliver([call])
-
-    async def _wait(self) -> None:
-        """Wait for calls; return soon if there are some."""
-        self._is_awake = False
-        if self._queue:
-            self._is_awake = True
-            await trio.lowlevel.checkpoint()
-            return
-        await trio.lowlevel.wait_readable(self._wake_receiver)
-        self._is_awake = True
-        with contextlib.suppress(BlockingIOError):
-            self._wake_receiver.recv(4096)
-
-    def _run_round(self, scope: trio.CancelScope) -> BlockedCall | None:
-        """Run the queued calls, up to the first that has to wait."""
-        end = time.perf_counter() + MAX_ROUND_SECONDS
-        queue = self._queue
-        try:
-            while queue:
-                call = queue.popleft()
-                if (blocked := self._begin(call, scope)) is not None:
-                    return blocked
-                if time.perf_counter() >= end:
-                    break
-            return None
-        finally:
-            if self._finished:
-                finished, self._finished = self._finished, []
-                self._deliver(finished)
-
-    def _begin(self, call: Call, scope: trio.CancelScope) -> BlockedCall | None:
-        if not call.is_left:
-            try:
-                coro, trap = call.context.run(call.begin)
-            except StopIteration as stop:
-                call.value = stop.value
-            except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
-                call.error = error
-            else:
-                call.scope = scope
-                return BlockedCall(call, coro, trap)
-        self._finished.append(call)
-        return None
-
-
-@types.coroutine
-def _resume(context: contextvars.Context, blocked: BlockedCall) -> Generator[Any, Any, Any]:
-    """Run the rest of a call in its context."""
-    _, coro, trap = blocked
-    try:
-        while True:
-            message = yield trap
-            trap = context.run(coro.send, message)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        coro.close()
-
-
-def _cancel(call: Call) -> None:
-    if call.scope is not None:
-        call.scope.cancel()
+        self.close()
 
 
 _open_threads: weakref.WeakSet[TrioThread[Any]] = weakref.WeakSet()
@@ -358,11 +138,15 @@ def _close_all() -> None:
         thread.join(max(0.0, end - time.monotonic()))
 
 
-def _lose_all() -> None:
+def _refuse_all() -> None:
+    """In a forked process, which does not have the threads."""
     for thread in [*_open_threads]:
-        thread.lose()
+        thread.dispatcher.refuse(
+            f"{thread.dispatcher.what} was opened before this process was forked, and its thread is in the other process:"
+            " open one in each process"
+        )
 
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lose_all)
+    os.register_at_fork(after_in_child=_refuse_all)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from .provision import ScopedState
 from .settlement import Reconcile
 from .spec import ToolSpec
+
+Backend = Literal["trio", "asyncio"]
+"""An async library."""
 
 
 class TakesLong(Exception):  # noqa: N818 - control flow
@@ -36,6 +39,7 @@ class CompiledTool:
         spec: The declared properties.
         function: The callable; it takes keyword arguments only.
         is_async: False: `function` runs in a worker thread.
+        backend: The library of an async `function`, ``trio`` or ``asyncio``; None for that of its application.
         context_parameter: The keyword that receives the `AgentContext`, None when the tool has none.
         parse: JSON bytes of the arguments (an object) → a fresh dict of keyword arguments, injected state included.
             Raises `AgentError` ``INVALID_ARGUMENTS``, or `TakesLong`. The bytes have passed `codec.check_json`.
@@ -66,3 +70,4 @@ class CompiledTool:
     injected: tuple[str, ...] = ()
     scoped: tuple[ScopedState, ...] = ()
     scoped_parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    backend: Backend | None = None

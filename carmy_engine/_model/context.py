@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
@@ -27,11 +28,13 @@ class Cancellation:
     interrupted: it should call `check` between steps.
     """
 
-    __slots__ = ("_cause", "_event")
+    __slots__ = ("_cause", "_event", "_waiters")
 
     def __init__(self) -> None:
         self._cause: Cause | None = None
         self._event: trio.Event | None = None
+        self._waiters: list[Callable[[], object]] | None = None
+        """Wake tasks of asyncio."""
 
     @property
     def cause(self) -> Cause | None:
@@ -49,13 +52,30 @@ class Cancellation:
             raise AgentError.standard("CANCELLED", f"the execution was cancelled ({self.cause.value})")
 
     async def wait(self) -> Cause:
-        """Wait until the execution is asked to stop; return why. Trio only."""
-        if self.cause is None:
+        """Wait until the execution is asked to stop; return why. In a task of trio or asyncio."""
+        if self.cause is None and not trio.lowlevel.in_trio_task():
+            await self._wait_in_asyncio()
+        elif self.cause is None:
             if self._event is None:
                 self._event = trio.Event()
             await self._event.wait()
         assert self.cause is not None
         return self.cause
+
+    async def _wait_in_asyncio(self) -> None:
+        import asyncio  # noqa: PLC0415 - tools of asyncio have imported it
+
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(woken.set)
+
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(wake)
+        if self.cause is None:  # once more: the engine reads the list after it has set the cause
+            await woken.wait()
 
     def _set(self, cause: Cause) -> None:
         """Record the first cause and wake the waiting tasks. The engine calls it, in the trio thread."""
@@ -63,6 +83,8 @@ class Cancellation:
             self._cause = cause
             if self._event is not None:
                 self._event.set()
+            for wake in self._waiters or ():
+                wake()
 
 
 class Progress:

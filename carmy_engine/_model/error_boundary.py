@@ -30,6 +30,7 @@ from .errors import AgentError
 from .task_cancel import is_task_cancelled
 from .text import bounded_text
 from .traceback_log import Log, write_traceback
+from .wrong_library import advice_for
 
 log = logging.getLogger("carmy.engine")
 
@@ -325,8 +326,13 @@ def log_fault(what: str, error: BaseException | None) -> str:
     """
     error_id = secrets.token_hex(8)
     error = error.origin if error is not None and _is_a(error, Fault) else error
-    log_traceback(log, error, "%s failed (error_id %s)", what, error_id)
+    advice = "" if error is None else "".join({_advice(leaf) for leaf in flatten_exceptions(error)})
+    log_traceback(log, error, "%s failed (error_id %s)%s", what, error_id, advice)
     return error_id
+
+
+def _advice(error: BaseException) -> str:
+    return advice_for(error, text_of(error)) if type(error) in (RuntimeError, TypeError, AttributeError) else ""
 
 
 def log_traceback(log: Log, error: BaseException | None, what: str, *args: object) -> None:

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Required, TypedDict
 
+from .._model.compiled_tool import Backend
 from .._model.effect import Confirmation, Effect
-from .._model.host_objects import described
+from .._model.host_objects import described, is_async
 from .._model.settlement import MethodReconcile, Reconcile
 from .._model.spec import ToolSpec
 from .signature import is_method, refuse
@@ -34,6 +35,7 @@ class ToolAttributes(TypedDict, total=False):
         max_waiting: Calls that may wait for a turn.
         max_output_bytes: Limit of the rendered output.
         register: `carmy_engine.app` adds the tool without being given it.
+        backend: ``asyncio`` for an async function that awaits libraries of asyncio. Default: the application's, ``trio``.
         reconcile: ``async def reconcile(ctx, arguments)``, asked when a retry meets an interrupted attempt of a tool that may not
             simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`. For a method also a method of the same class.
     """
@@ -49,6 +51,7 @@ class ToolAttributes(TypedDict, total=False):
     max_waiting: int
     max_output_bytes: int
     register: bool
+    backend: Backend | None
     reconcile: Reconcile | MethodReconcile | None
 
 
@@ -82,6 +85,12 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
     for name in ("name", "title", "description"):
         if not isinstance(given.get(name), str | None):
             raise refuse(function, f"{name}={given[name]!r} is not a text", "Write a string, or leave it out.")
+    backend = given.get("backend")
+    if backend not in (None, "trio", "asyncio"):
+        raise refuse(function, f"backend={backend!r} is unknown", "Write one of: 'trio', 'asyncio'.")
+    if backend is not None and not is_async(function):
+        what = f"backend={backend!r} is for an 'async def'"
+        raise refuse(function, what, "Leave it out: a plain function runs in a worker thread.")
     reconcile = given.get("reconcile")
     if reconcile is not None:
         _check_reconcile(function, reconcile)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar, Unpack, cast
 import msgspec
 
 from .._model import protocols
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import Backend, CompiledTool
 from .._model.effect import Effect
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import is_async
@@ -66,6 +66,7 @@ class ToolDeclaration:
         properties: The attributes that are fields of its `ToolSpec`, as far as they were given.
         register: Part of `declared`.
         reconcile: Returns the outcome of an interrupted attempt. One from the body of a class waits for its object as well.
+        backend: The library of an async function; None for that of the application.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
@@ -80,6 +81,7 @@ class ToolDeclaration:
     properties: Mapping[str, Any]
     register: bool = True
     reconcile: Reconcile | None = None
+    backend: Backend | None = None
     plan: SignaturePlan | None = None
     names: Mapping[str, Any] | None = None
     parts: tuple[ArgumentsParser, OutputRenderer] | None = None
@@ -162,6 +164,7 @@ def declare(
         properties={key: value for key, value in checked.items() if key in SPEC_ATTRIBUTES},
         register=checked.get("register", True),
         reconcile=checked.get("reconcile"),
+        backend=checked.get("backend"),
         plan=plan,
         names=names if plan is None else None,
         parts=parts,
@@ -265,6 +268,7 @@ def compile_tool(declaration: object, state: Mapping[Any, object], max_output_by
         input=plan.input,
         promised=output.promised,
         reconcile=found.reconcile,
+        backend=found.backend,
         injected=tuple(given),
         scoped=scoped_states(scoped.values(), state),
         scoped_parameters=scoped,

@@ -124,6 +124,7 @@ def compile_object(made: protocols.Tool, spec: ToolSpec, max_output_bytes: int) 
         parse=_parser(arguments, _typed_parser(made, spec)),
         render=_renderer(output, max_output_bytes),
         reconcile=getattr(made, "reconcile", None),
+        backend=getattr(made, "backend", None),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -230,6 +231,44 @@ async def in_clean_up(how: str) -> str:
 async def in_thread_of_its_own(how: str) -> str:
     """Raise in a thread that an async tool waits for."""
     return await trio.to_thread.run_sync(escape, how)
+
+
+@tool(effect="write", register=False, backend="asyncio")
+async def in_asyncio(how: str) -> str:
+    """Raise at once in a task of asyncio."""
+    return escape(how)
+
+
+async def escape_in_asyncio(how: str) -> str:
+    """Raise in a loop of asyncio, after a wait."""
+    await asyncio.sleep(0)
+    return escape(how)
+
+
+@tool(effect="write", register=False, backend="asyncio")
+async def in_asyncio_later(how: str, ctx: AgentContext) -> str:
+    """Raise in a task of asyncio after a wait and a part of the result."""
+    await ctx.progress.partial(how)
+    return await escape_in_asyncio(how)
+
+
+@tool(effect="write", register=False, backend="asyncio")
+async def in_asyncio_future(how: str) -> str:
+    """Raise what another task has put into a future."""
+    if how == "asyncio.CancelledError":
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+    return escape(how)
+
+
+@tool(effect="write", register=False, backend="asyncio")
+async def in_clean_up_of_asyncio(how: str) -> str:
+    """Raise while another exception passes."""
+    try:
+        raise LookupError
+    except LookupError:
+        return await escape_in_asyncio(how)
 
 
 @tool(effect="write", register=False)
@@ -581,6 +620,10 @@ TOOLS = (
     in_nursery,
     in_scope,
     in_thread,
+    in_asyncio,
+    in_asyncio_later,
+    in_asyncio_future,
+    in_clean_up_of_asyncio,
     in_thread_of_its_own,
     model_validators,
     reconciled,

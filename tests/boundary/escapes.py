@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 import trio
@@ -49,6 +50,7 @@ ESCAPES: Mapping[str, Callable[[], BaseException]] = {
     "KeyboardInterrupt": lambda: KeyboardInterrupt(SECRET),
     "GeneratorExit": lambda: GeneratorExit(SECRET),
     "Cancelled": foreign,
+    "asyncio.CancelledError": asyncio.CancelledError,
     "Unprintable": Unprintable,
     "group": lambda: _group(LookupError(SECRET), SystemExit(SECRET)),
     "group_of_Cancelled": lambda: _group(foreign(), foreign()),

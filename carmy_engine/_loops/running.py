@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextvars import ContextVar
+from typing import Any
 
 import trio
 
-from .errors import WrongLoopError
+from .._model.errors import WrongLoopError
+
+host_caller: ContextVar[Any] = ContextVar("carmy_host_caller", default=None)
+"""In a trio thread of an asyncio program: the `AsyncioCaller` of its loop, in which asyncio tools run. In an asyncio tool: that of its
+loop. (Its module imports asyncio, which most processes do not need.)"""
 
 _ADVICE = {
     "trio": "This code runs under trio: write {trio}.",

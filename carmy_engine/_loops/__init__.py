@@ -1,0 +1,1 @@
+"""Two event loops, trio and asyncio, in two threads: calls from each into the other."""
