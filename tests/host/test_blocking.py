@@ -45,8 +45,9 @@ def test_the_whole_surface(engine: blocking.OpenEngine) -> None:
     assert engine.execute(request("add", left=1)).unwrap() == 2
     assert [spec.name for spec in engine.subset("add").catalog().tools] == ["add"]
     ana = engine.bind(principal="ana", permissions={"confirm:clear"})
-    caller.set("tom")
+    token = caller.set("tom")
     assert ana.execute(request("who")).data == ["ana", "tom"]
+    caller.reset(token)
     (result,) = ana.run_calls([ModelCall(tool="add", arguments={"left": 2}, call_id="1")])
     assert result.result.data == 3
     assert ana.provider("openai").tools
