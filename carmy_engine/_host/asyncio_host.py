@@ -47,6 +47,11 @@ class AsyncioHost(AsyncioCaller, Generic[T]):
         )
         self.dispatcher = self._thread.dispatcher
 
+    @property
+    def subject(self) -> T:
+        """The opened subject."""
+        return self._thread.subject
+
     async def open(self) -> T:
         """Start the thread; return the subject once it is open. If cancelled, it is closed again.
 
