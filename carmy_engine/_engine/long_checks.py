@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -14,9 +14,11 @@ from .._model.error_boundary import call_foreign
 from .._model.errors import AgentError
 from .._schema.work import Work
 
+T = TypeVar("T")
+
 MAX_AT_ONCE = 2
 """Limit for concurrent checks of arguments, and for those of outputs. Each needs up to `work.MAX_BYTES`, and delays the event loop
-by up to one switch interval of the interpreter (5 ms)."""
+by a piece of JSON, a millisecond or two."""
 
 MAX_WAITING = 100
 """Limit for calls that wait for a check of their arguments, which stay in memory."""
@@ -45,8 +47,17 @@ class LongChecks:
             raise AgentError.standard(
                 "OVERLOADED", f"{MAX_WAITING} calls with long arguments are waiting", retry_after=RETRY_SECONDS
             )
-        arguments: dict[str, Any] = await self._run(long, Work(), self._arguments)
+        arguments: dict[str, Any] = await self._run(long.check, Work(), self._arguments)
         return arguments
+
+    async def read_arguments(self, read: Callable[[Callable[[], None]], T]) -> T:
+        """Read long arguments that were checked, in a thread. If cancelled, see `check_arguments`.
+
+        Args:
+            read: Is called with a function to call after each piece.
+        """
+        read_all: T = await self._run(lambda work: read(work.pause), Work(), self._arguments)
+        return read_all
 
     async def check_output(self, long: TakesLong) -> bytes:
         """Check an output; return its JSON. If cancelled, see `check_arguments`.
@@ -57,14 +68,14 @@ class LongChecks:
             AgentError: ``INVALID_OUTPUT`` or ``OUTPUT_TOO_LARGE``.
             Fault: A validator or serialiser of the tool's author failed.
         """
-        data: bytes = await self._run(long, Work(is_output=True), self._outputs)
+        data: bytes = await self._run(long.check, Work(is_output=True), self._outputs)
         return data
 
-    async def _run(self, long: TakesLong, work: Work, limiter: trio.CapacityLimiter) -> Any:
+    async def _run(self, check: Callable[[Work], Any], work: Work, limiter: trio.CapacityLimiter) -> Any:
         try:
             with self._without_collection():
                 return await trio.to_thread.run_sync(
-                    lambda: call_foreign(long.check, work), abandon_on_cancel=True, limiter=limiter
+                    lambda: call_foreign(check, work), abandon_on_cancel=True, limiter=limiter
                 )
         finally:
             work.abandoned = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from .._model.codec import check_timeout_ms
 from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from .._model.errors import AgentError
+from .._model.fingerprint import fingerprint
 from .._model.request import ExecutionRequest
 from .._model.reservation import Identity
 from .._model.result import ExecutionResult, Outcome
@@ -102,6 +104,7 @@ class Pipeline:
         found: Registered | None = None
         policies = self.registry.policies
         is_unconfirmed = False
+        digest: bytes | None = None
         try:
             found = self.registry.find(request.tool, caller.only)
             if found is None or (policies.exist and not await policies.check(caller.context, found.spec)):
@@ -124,10 +127,15 @@ class Pipeline:
             if takes_long is not None:  # outside the handler, or errors would keep the arguments as their context
                 arguments = await self.long_checks.check_arguments(takes_long)
             if policies.see_arguments:
-                await policies.check_call(caller.context, found.spec, raw)
+                view = partial(policies.view, found.spec, raw)
+                given = view() if takes_long is None else await self.long_checks.read_arguments(view)
+                await policies.check_call(caller.context, found.spec, given)
             if found.confirmation is not None and not await self._is_confirmed(execution, found, raw):
                 is_unconfirmed = True
                 SafePolicy().check(caller.context, found.spec)
+            if takes_long is not None and identity is not None:
+                read = partial(fingerprint, request.tool, raw, request.metadata)
+                digest = await self.long_checks.read_arguments(read)
             # Fast tools never wait, so a loop over `execute` would block the event loop. A trip through the scheduler on
             # every call would double the cost of the call.
             now = self.now()
@@ -152,7 +160,7 @@ class Pipeline:
             self._finish_cut_off(execution, found)
             raise
         try:
-            return await self._run_admitted(found, arguments, raw, request, identity, execution)
+            return await self._run_admitted(found, arguments, raw, request, identity, digest, execution)
         finally:
             self.inflight.dismiss(execution)
 
@@ -180,6 +188,7 @@ class Pipeline:
         raw: bytes,
         request: ExecutionRequest,
         identity: Identity | None,
+        digest: bytes | None,
         execution: Execution,
     ) -> ExecutionResult:
         """Run the steps from the reservation to the end."""
@@ -189,7 +198,7 @@ class Pipeline:
             with LazyDeadlineScope(execution.deadline) as execution.scope:
                 try:
                     if identity is not None:
-                        ending = await self.reservations.reserve(identity, execution, found.tool, request, raw)
+                        ending = await self.reservations.reserve(identity, execution, found.tool, request, raw, digest)
                         reserved = ending is None
                     if ending is None and (found.turn is not None or execution.may_have_waited):
                         ending = await self._run_in_turn(found, arguments, execution)

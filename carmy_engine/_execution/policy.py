@@ -15,6 +15,7 @@ from .._model.context import AgentContext
 from .._model.error_boundary import Fault, ask_foreign, await_within, call_foreign
 from .._model.errors import AgentError
 from .._model.frozen import freeze
+from .._model.json_pieces import decode_in_pieces
 from .._model.protocols import Policy
 from .._model.spec import ToolSpec
 
@@ -70,19 +71,30 @@ class Policies:
                 await _settle(answer, hooks.policy, "check")
         return True
 
-    async def check_call(self, context: AgentContext, spec: ToolSpec, arguments: bytes) -> None:
-        """Check arguments, already validated against the schema, with the policies that check arguments.
+    @staticmethod
+    def view(spec: ToolSpec, arguments: bytes, pulse: Callable[[], None] | None = None) -> Any:
+        """The arguments as policies get them: read-only, with defaults.
+
+        Args:
+            spec: The tool.
+            arguments: A JSON object, already validated against the schema.
+            pulse: For long arguments, in a thread: called after each piece.
+        """
+        sent: dict[str, Any] = msgspec.json.decode(arguments) if pulse is None else decode_in_pieces(arguments, pulse)
+        return freeze({**_defaults(spec), **sent})
+
+    async def check_call(self, context: AgentContext, spec: ToolSpec, given: Any) -> None:
+        """Check arguments with the policies that check arguments.
 
         Args:
             context: Context of the caller.
             spec: The tool.
-            arguments: A JSON object.
+            given: From `view`.
 
         Raises:
             AgentError: A policy refuses.
             Fault: A policy failed or returned an invalid value.
         """
-        given = freeze({**_defaults(spec), **msgspec.json.decode(arguments)})
         for hooks in self._hooks:
             if hooks.check_arguments is not None:
                 answer = call_foreign(hooks.check_arguments, context, spec, given)

@@ -97,9 +97,23 @@ class Reservations:
         self._takes_back = vars(type(store)).get("takes_back", False) is True
 
     async def reserve(
-        self, identity: Identity, execution: Execution, tool: CompiledTool, request: ExecutionRequest, arguments: bytes
+        self,
+        identity: Identity,
+        execution: Execution,
+        tool: CompiledTool,
+        request: ExecutionRequest,
+        arguments: bytes,
+        digest: bytes | None = None,
     ) -> Outcome | None:
         """Reserve the identity for this execution. If it may join, wait first while the same request runs.
+
+        Args:
+            identity: The identity.
+            execution: The execution.
+            tool: The tool.
+            request: The request.
+            arguments: Its arguments as JSON.
+            digest: Its fingerprint; None: it is computed here.
 
         Returns:
             None when reserved, otherwise the stored outcome to replay. If cancelled, nothing is reserved.
@@ -107,7 +121,7 @@ class Reservations:
         Raises:
             AgentError: ``IDEMPOTENCY_CONFLICT``, ``EXECUTION_UNCERTAIN``, ``IDEMPOTENCY_CAPACITY``, ``STORE_ERROR``.
         """
-        mine = fingerprint(request.tool, arguments, request.metadata)
+        mine = digest or fingerprint(request.tool, arguments, request.metadata)
         reservation = Reservation(
             identity=identity,
             fingerprint=mine,

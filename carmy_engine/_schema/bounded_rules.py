@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic_core import core_schema
+from pydantic_core import CoreConfig, SchemaValidator, core_schema
 
 from .._model.type_guards import is_list, is_tuple
 from .checkpoints import (
@@ -29,7 +29,7 @@ from .checkpoints import (
     without_extras,
 )
 from .labels import NULL
-from .nodes import Node, Types, parts_of, rebuilt, without
+from .nodes import Node, Types, parts_of, rebuilt, whole, without
 from .table import TABLE
 
 
@@ -139,6 +139,15 @@ class Counted:
             definitions[ref] = {**self.visit(node), "ref": ref}
         self._in_recursion = False
         return made, definitions
+
+    def validator(self, root: Node, changed: Callable[[Node], Node] | None = None) -> Callable[[bytes], Any]:
+        """The validator of JSON bytes; `changed` is applied to the rewritten root."""
+        made, definitions = self.rewritten(root)
+        return SchemaValidator(
+            whole(made if changed is None else changed(made), definitions.values()),
+            CoreConfig(strict=True),
+            _use_prebuilt=False,
+        ).validate_json
 
     def visit(self, node: Node) -> Node:
         """The node rewritten; the one given is never changed."""

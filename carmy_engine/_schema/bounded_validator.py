@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import CoreConfig, SchemaValidator, ValidationError
-
-from .bounded_rules import Bounded, Counted
-from .checkpoints import errors_of
-from .nodes import Node, Types, whole
+from .._model.json_outline import string_end
+from .bounded_rules import Counted
+from .nodes import Node, Types
+from .piecewise import Piecewise
 from .work import MAX_ATTEMPTS_AT_ONCE, MAX_BYTES, Work, begun
 
 # What pydantic's parser needs, with the copies that lists read item by item need, as measured.
@@ -32,9 +31,8 @@ class BoundedValidator:
             types: The rewritten types, from `argument_rules` or `output_rules`.
             root: The type of the whole document.
         """
-        rules = Bounded(types)
-        self._validate = _validator(rules, root)
-        self._arms = rules.recursive_arms
+        self._root = root
+        self._pieces = Piecewise(types)
 
     def validate(self, data: bytes, work: Work) -> Any:
         """Check JSON bytes.
@@ -45,22 +43,21 @@ class BoundedValidator:
             TooCostly: See there.
         """
         if not work.is_output:
-            work.step(self._bytes_needed(data))
-        try:
-            with begun(work):
-                return self._validate(data)
-        except ValidationError as problem:
-            errors = errors_of(problem, work)
-        # Outside the handler, or the error would keep pydantic's, and so the values, as its context.
-        raise InvalidLong(errors)
+            work.step(self._bytes_needed(data, work.pause))
+        with begun(work):
+            value, errors = self._pieces.read(self._root, data, work)
+        if errors:
+            raise InvalidLong(errors)
+        return value
 
-    def _bytes_needed(self, data: bytes) -> int:
+    def _bytes_needed(self, data: bytes, pulse: Callable[[], None]) -> int:
         """What this JSON needs before the first step, by estimate."""
-        parsed = _bytes_parsed(data)
-        if not self._arms:
+        parsed = _bytes_parsed(data, pulse)
+        arms = self._pieces.recursive_arms
+        if not arms:
             return parsed
         # Each arm that does not fit keeps a copy of the value, while the value's parts are tried.
-        return parsed + int(_nested_bytes(data) / len(data) * parsed / 2) * (self._arms - 1)
+        return parsed + int(_nested_bytes(data, pulse) / len(data) * parsed / 2) * (arms - 1)
 
 
 class InvalidLong(Exception):  # noqa: N818 - control flow
@@ -84,7 +81,7 @@ def counting_validator(types: Types, root: Node) -> Callable[[bytes], Any] | Non
     rules = Counted(types)
     if not rules.recursive_arms:
         return None
-    validate = _validator(rules, root)
+    validate = rules.validator(root)
 
     def counted(data: bytes) -> Any:
         with begun(Work(MAX_ATTEMPTS_AT_ONCE)):
@@ -93,9 +90,22 @@ def counting_validator(types: Types, root: Node) -> Callable[[bytes], Any] | Non
     return counted
 
 
-# A string without an end goes on to the end of the text, or looking for its end would start at each quotation mark again.
-_STRING = r'"(?:[^"\\]|\\.)*+"?'
-_STRINGS_AND_BRACKETS = re.compile(rf"{_STRING}|[\[\]{{}}]".encode(), re.DOTALL)
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.){0,1000}+"|[^"\[\]{}]{1,10000}+|["\[\]{}]', re.DOTALL)
+_SLICE_BYTES = 64 * 1024
+"""Bytes that are searched in one step."""
+_TOKENS_PER_PULSE = 1000
+
+
+def _slices(data: bytes, pulse: Callable[[], None]) -> Iterator[bytes]:
+    """The data in slices, none of which ends inside an escape."""
+    start = 0
+    while start < len(data):
+        end = start + _SLICE_BYTES
+        while data[end - 1 : end] == b"\\":
+            end += 1
+        yield data[start:end]
+        start = end
+        pulse()
 
 
 def marks_in(data: bytes) -> int:
@@ -103,17 +113,26 @@ def marks_in(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def _bytes_parsed(data: bytes) -> int:
+def _bytes_parsed(data: bytes, pulse: Callable[[], None]) -> int:
     """What this JSON needs as pydantic parses it, by estimate."""
-    found = _bytes_of_marks(data)
+    found = sum(map(_bytes_of_marks, _slices(data, pulse)))
     if found < MAX_BYTES // 2:
         return found
     # Marks in strings are none, but it takes long to leave them out.
-    marks = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
-    strings = marks.count(b'"') // 2
-    marks = marks.replace(b'""', b"")
-    in_strings = sum(_bytes_of_marks(match[0][1:-1]) for match in _STRINGS_OF_MARKS.finditer(marks))
-    return _bytes_of_marks(marks.replace(b'"', b"")) - in_strings + strings * _BYTES_PER_STRING
+    found = 0
+    is_inside = False
+    for text in _slices(data, pulse):
+        marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
+        if is_inside:
+            marks = b'"' + marks
+        is_inside = marks.count(b'"') % 2 == 1
+        if is_inside:
+            marks += b'"'
+        strings = marks.count(b'"') // 2
+        marks = marks.replace(b'""', b"")
+        in_strings = sum(_bytes_of_marks(match[0][1:-1]) for match in _STRINGS_OF_MARKS.finditer(marks))
+        found += _bytes_of_marks(marks.replace(b'"', b"")) - in_strings + strings * _BYTES_PER_STRING
+    return found
 
 
 _NO_MARKS = bytes(set(range(256)) - set(b'",:[]{}'))
@@ -130,23 +149,23 @@ def _bytes_of_marks(data: bytes) -> int:
     )
 
 
-def _nested_bytes(data: bytes) -> int:
+def _nested_bytes(data: bytes, pulse: Callable[[], None]) -> int:
     """The most that the sizes of an array or object, one of its parts, one of that one's parts and so on add up to."""
     starts: list[int] = []
     sums = [0]
-    for match in _STRINGS_AND_BRACKETS.finditer(data):
-        mark = data[match.start()]
+    at = count = 0
+    while (match := _TOKENS.match(data, at)) is not None:
+        count += 1
+        if count % _TOKENS_PER_PULSE == 0:
+            pulse()
+        start, at = at, match.end()
+        mark = data[start]
         if mark in b"[{":
-            starts.append(match.start())
+            starts.append(start)
             sums.append(0)
         elif mark in b"]}" and starts:
-            size = match.end() - starts.pop() + sums.pop()
+            size = at - starts.pop() + sums.pop()
             sums[-1] = max(sums[-1], size)
+        elif mark == b'"'[0] and at == start + 1:
+            at = string_end(data, start)
     return max(sums)
-
-
-def _validator(rewriter: Counted, root: Node) -> Callable[[bytes], Any]:
-    made, definitions = rewriter.rewritten(root)
-    return SchemaValidator(
-        whole(made, definitions.values()), CoreConfig(strict=True), _use_prebuilt=False
-    ).validate_json

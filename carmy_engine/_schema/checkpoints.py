@@ -108,7 +108,7 @@ class Collector:
             if lines:
                 continue
             if is_set:
-                count += self._add(values, batch, count, lines, work)
+                count += self.add(values, batch, count, lines, work)
             else:
                 values += batch
                 count += len(batch)
@@ -133,7 +133,7 @@ class Collector:
         return value
 
     @staticmethod
-    def _add(values: set[Any], batch: list[Any], count: int, lines: list[InitErrorDetails], work: Work) -> int:
+    def add(values: set[Any], batch: list[Any], count: int, lines: list[InitErrorDetails], work: Work) -> int:
         """Add items to a set; return how many there were."""
         for index, item in enumerate(batch):
             try:

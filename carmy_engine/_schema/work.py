@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,13 @@ MAX_SAME_HASH = 100
 are no secret; by chance not even two of a million are equal."""
 
 
+RUN_SECONDS = 0.001
+"""Time between two pauses of a check. Without them, the event loop waits for a switch interval of the interpreter (5 ms)."""
+
+PAUSE_SECONDS = 0.0001
+"""Length of a pause. A thread that waits for the interpreter needs half of it to wake up."""
+
+
 class TooCostly(Exception):  # noqa: N818 - no error yet: the same bytes may be checked elsewhere, within a larger bound
     """A check has reached one of its bounds.
 
@@ -59,6 +67,7 @@ class Work:
         is_output: See `__init__`.
         failures: Values found wrong.
         kept: Errors of items of lists, under the numbers that stand for them.
+        slots: Values of an object that were read in pieces, by the names of their fields.
     """
 
     __slots__ = (
@@ -68,10 +77,12 @@ class Work:
         "_max_attempts",
         "_max_bytes",
         "_max_same_hash",
+        "_paused_at",
         "abandoned",
         "failures",
         "is_output",
         "kept",
+        "slots",
     )
 
     def __init__(self, max_attempts: float = MAX_ATTEMPTS, *, is_output: bool = False) -> None:
@@ -85,9 +96,11 @@ class Work:
         self.is_output = is_output
         self.failures = 0
         self.kept: list[Mapping[str, Any]] = []
+        self.slots: Mapping[str, Any] = {}
         self._attempts = 0
         self._bytes = 0
         self._hashes: dict[int, int] = {}
+        self._paused_at = time.perf_counter()
         self._max_attempts = math.inf if is_output else max_attempts
         self._max_bytes = math.inf if is_output else MAX_BYTES
         self._max_same_hash = math.inf if is_output else MAX_SAME_HASH
@@ -109,6 +122,19 @@ class Work:
         self._bytes += size
         if self._bytes > self._max_bytes:
             raise TooCostly("too_long", f"the arguments need more than {MAX_BYTES // 1024**2} MiB of memory")
+
+    def pause(self) -> None:
+        """Let other threads run, if this one has run for `RUN_SECONDS`.
+
+        Raises:
+            Abandoned: See there.
+        """
+        if self.abandoned:
+            raise Abandoned
+        now = time.perf_counter()
+        if now - self._paused_at > RUN_SECONDS:
+            time.sleep(PAUSE_SECONDS)
+            self._paused_at = time.perf_counter()
 
     def attempt(self) -> None:
         """Count a value that a recursive union tries.

@@ -19,6 +19,7 @@ from .._model.codec import containers_in, decode
 from .._model.compiled_tool import CompiledTool, TakesLong
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import is_async
+from .._model.json_pieces import decode_in_pieces
 from .._model.spec import ToolSpec
 from .._model.suggestions import shortened
 from .._model.type_guards import is_dict
@@ -290,7 +291,7 @@ def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | Non
         # A container takes at least three bytes of JSON.
         if len(data) > 3 * MAX_CONTAINERS and containers_in(data) > MAX_CONTAINERS:
             raise _refused("too_long", f"the arguments must have at most {MAX_CONTAINERS:,} lists and objects")
-        value: Any = decode(data)
+        value: Any = decode(data) if work is None else decode_in_pieces(data, work.pause)
         if value is None:
             value = {}
         if not is_dict(value):
@@ -342,7 +343,8 @@ def _renderer(validator: Validator, limit: int) -> Callable[[Any], bytes]:
         if validator.accepts_all:
             return data
         # Decoded again, because the validator takes lists and not tuples.
-        problems = _problems(validator, decode(data), output_subject, _pulse_of(work))
+        written: Any = decode(data) if work is None else decode_in_pieces(data, work.pause)
+        problems = _problems(validator, written, output_subject, _pulse_of(work))
         if problems:
             raise invalid_output(problems)
         return data
@@ -352,7 +354,7 @@ def _renderer(validator: Validator, limit: int) -> Callable[[Any], bytes]:
 
 def _pulse_of(work: Work | None) -> Callable[[], None] | None:
     """What the evaluation of a schema calls between its steps."""
-    return None if work is None else partial(work.step, 0)
+    return None if work is None else work.pause
 
 
 def _output_problem(path: str, said: str) -> Problem:

@@ -5,6 +5,8 @@ The documents are short here; `tests/hostile` sends long ones.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import sys
 from collections import deque
@@ -19,8 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from carmy_engine._model import json_outline
 from carmy_engine._model.compiled_tool import TakesLong
 from carmy_engine._schema import bounded_validator, work
+from carmy_engine._schema.bounded_rules import Bounded
 from carmy_engine._schema.work import Abandoned, Work
 from carmy_engine._tools import arguments as _arguments
 from carmy_engine.errors import AgentError
@@ -35,6 +39,23 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid")
     number: int
     name: str = "none"
+
+
+class Aliased(BaseModel):
+    numbers: list[int] = Field(default=[], validation_alias="list")
+    texts: set[str] = Field(default=set(), max_length=3)
+
+
+class Ignoring(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    number: list[int]
+
+
+@dataclasses.dataclass
+class Data:
+    numbers: list[int] | None
+    more: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    count: int = 0
 
 
 class Open(BaseModel):
@@ -84,10 +105,14 @@ def answer(taken: CompiledTool, data: bytes) -> Any:
 
 def arguments(annotation: Any, value: Any) -> bytes:
     """The arguments of a tool with one parameter; if it is of an object type, its fields are the arguments."""
-    return json.dumps(value if annotation in (Closed, Options) else {"x": value}).encode()
+    return json.dumps(value if annotation in (Closed, Options, Data, Aliased, Ignoring) else {"x": value}).encode()
 
 
-def both(annotation: Any, value: Any) -> tuple[Any, Any]:
+PIECES = (json_outline.PIECE_BYTES, 20, 0)
+"""Sizes of pieces: of all bytes, of a few values, of each value."""
+
+
+def both(annotation: Any, value: Any, piece_bytes: int = json_outline.PIECE_BYTES) -> tuple[Any, Any]:
     """The answers at once and in steps."""
     taken = taking_tool(annotation)
     data = arguments(annotation, value)
@@ -95,20 +120,22 @@ def both(annotation: Any, value: Any) -> tuple[Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_arguments, "SHORT_BYTES", -1)
         patch.setattr(_arguments, "MAX_VALUES_AT_ONCE", -1)
+        patch.setattr(json_outline, "PIECE_BYTES", piece_bytes)
         return at_once, answer(taken, data)
 
 
 @given(ANNOTATIONS, st.lists(VALUES, min_size=10, max_size=30))
 def test_any_type_accepts_the_same_values_in_steps(annotation: Any, values: list[Any]) -> None:
     """Whether and as what a value is accepted does not depend on the length of the arguments around it."""
-    for value in values:
-        at_once, in_steps = both(annotation, value)
+    for value, piece_bytes in itertools.product(values, PIECES):
+        at_once, in_steps = both(annotation, value, piece_bytes)
         if at_once[0] == "INVALID_ARGUMENTS":
             assert in_steps[0] == "INVALID_ARGUMENTS"
         else:
             assert in_steps == at_once
 
 
+@pytest.mark.parametrize("piece_bytes", PIECES)
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
@@ -145,11 +172,31 @@ def test_any_type_accepts_the_same_values_in_steps(annotation: Any, values: list
         (list[Closed | Open], [{"number": 1}, {"number": 1, "more": 2}, {"name": "a"}]),
         (Sum, {"left": 1, "right": {"left": 1, "right": 2, "factor": 3}}),
         (Nested, {"a": [1, {"b": [2]}]}),
+        (Any, {"a": [1, {"b": [2.5, None]}], "": [], "b": "b"}),
+        (list[Any], [[[1]], {"a": {"b": []}}, True, 10**30]),
+        (dict[str, Any], {"a": [[1, 2], [3]], "b": {"c": [4]}}),
+        (int, [1, 2, [3]]),
+        (str, {"a": [1, 2]}),
+        (list[int] | None, [1, [2]]),
+        (list[int] | int | None, [1, "a"]),
+        (int | list[Closed] | dict[str, Closed], [{"number": "a"}, {"number": 1}]),
+        (Annotated[dict[str, int], Field(max_length=2)], {"a": 1, "b": 2, "c": 3}),
+        (Annotated[dict[str, int], Field(min_length=2)], {"a": 1}),
+        (dict[int, list[int]], {"1": [1, 2], "b": [1], "3": ["c"]}),
+        (Data, {"numbers": [1, 2], "more": {"a": ["b"]}}),
+        (Data, {"numbers": ["a", 2], "more": {"a": [1]}, "nmbers": [[1]], "count": [1]}),
+        (Data, {"more": {}}),
+        (Data, {"numbers": None, "more": {"a": [1, 2, 3]}}),
+        (list[Data], [{"numbers": [1, 2]}, {"numbers": [3, "a"]}, {"numbers": {}}]),
+        (Aliased, {"list": [1, 2], "numbers": [3]}),
+        (Aliased, {"list": [1, "a"], "texts": [1, 2]}),
+        (Aliased, {"texts": ["a", "b"]}),
+        (Ignoring, {"number": [1, 2], "more": [[1], [2]], "a": 1}),
     ],
 )
-def test_what_is_accepted_and_refused_is_the_same_in_steps(annotation: Any, value: Any) -> None:
+def test_what_is_accepted_and_refused_is_the_same_in_steps(annotation: Any, value: Any, piece_bytes: int) -> None:
     """Values, and the problems of short documents, are equal: words, paths and order."""
-    at_once, in_steps = both(annotation, value)
+    at_once, in_steps = both(annotation, value, piece_bytes)
     assert in_steps == at_once
 
 
@@ -158,6 +205,54 @@ def test_a_model_without_extras_has_none_in_steps() -> None:
     (at_once, _), (in_steps, _) = both(Closed, {"number": 1})
     assert at_once == in_steps == Closed(number=1)
     assert in_steps.model_extra is None
+
+
+COUNT = 30_000
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (list[int], [1] * COUNT),
+        (set[int], list(range(COUNT))),
+        (tuple[int, ...], [1] * COUNT),
+        (list[list[int]] | None, [[]] * COUNT),
+        (list[Closed], [{"number": 1}] * COUNT),
+        (list[Closed], [{}] * COUNT),
+        (list[Closed | Point], [{}] * COUNT),
+        (dict[str, int], {f"a{number}": 1 for number in range(COUNT)}),
+        (dict[str, list[Any]], {f"a{number}": [[]] for number in range(COUNT)}),
+        (Any, [{}] * COUNT),
+        (dict[str, Any], {"a": [{"b": [[]] * COUNT}]}),
+        (Nested, [[[1, {"a": [[]] * COUNT}]]]),
+        (int | list[int] | dict[str, Closed], [""] * COUNT),
+        (Closed, {f"a{number}": 1 for number in range(COUNT)}),
+        (Data, {"numbers": [1] * COUNT, "more": {"a": [1] * COUNT}}),
+        (Data, {"count": [[]] * COUNT}),
+        (int, [[]] * COUNT),
+    ],
+)
+def test_no_call_of_the_parser_gets_more_than_a_piece(
+    annotation: Any, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of the parser holds the event loop, so it gets a piece of the arguments, accepted or refused."""
+    sizes: list[int] = []
+    made = Bounded.validator
+
+    def counting(self: Bounded, *args: Any) -> Callable[[bytes], Any]:
+        validate = made(self, *args)
+
+        def counted(data: bytes) -> Any:
+            sizes.append(len(data))
+            return validate(data)
+
+        return counted
+
+    monkeypatch.setattr(Bounded, "validator", counting)
+    data = arguments(annotation, value)
+    answer(taking_tool(annotation), data)
+    assert len(data) > 4 * json_outline.PIECE_BYTES
+    assert 0 < max(sizes) < json_outline.PIECE_BYTES * 5 // 4
 
 
 @pytest.mark.usefixtures("in_steps")
@@ -193,7 +288,7 @@ def test_problems_stop_at_the_limit(annotation: Any, value: Any) -> None:
 def test_more_problems_than_are_told_apart_are_one() -> None:
     """What a union refuses with thousands of errors is refused in one sentence."""
     _, message, _ = answer(taking_tool(Closed | Add), json.dumps({"x": {f"a{n}": 1 for n in range(9000)}}).encode())
-    assert message == "the arguments must be valid: more than 5000 problems were found"
+    assert message == "argument 'x' must be valid: more than 5000 problems were found"
 
 
 def _deep(levels: int, innermost: Any) -> Any:
@@ -251,7 +346,7 @@ def test_equal_items_of_a_set_are_no_collision() -> None:
 def test_memory_is_bounded(annotation: Any, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects that need more memory than one request may have are not all made."""
     monkeypatch.setattr(work, "MAX_BYTES", 1_000_000)
-    monkeypatch.setattr(bounded_validator, "_bytes_parsed", len)
+    monkeypatch.setattr(bounded_validator, "_bytes_parsed", lambda data, _: len(data))
     code, message, _ = answer(taking_tool(annotation), json.dumps({"x": value}).encode())
     assert code == "INVALID_ARGUMENTS"
     assert message.endswith("MiB of memory")
