@@ -86,6 +86,25 @@ async def test_endless_body(framing: bytes) -> None:
         await nothing_is_left(server)
 
 
+@pytest.mark.parametrize("before", [b"", b'5\r\n{"a":\r\n'])
+async def test_a_chunk_beyond_the_limit_is_refused_as_soon_as_it_is_announced(before: bytes) -> None:
+    """The size of the chunk is enough: the server does not wait for its bytes."""
+    async with serving(echo) as server, server.client() as client:
+        with trio.fail_after(10):
+            await client.send(START + b"transfer-encoding: chunked\r\n\r\n" + before + b"100001\r\n")
+            answer = await client.answer()
+    assert (answer.status, answer.code, answer.headers["connection"]) == (413, "PAYLOAD_TOO_LARGE", "close")
+
+
+async def test_a_chunk_beyond_the_limit_does_not_hide_another_refusal() -> None:
+    """The type of the content is checked before the size of the body."""
+    async with serving(echo) as server, server.client() as client:
+        with trio.fail_after(10):
+            head = START.replace(b"application/json", b"text/plain") + b"transfer-encoding: chunked\r\n\r\n"
+            await client.send(head + b"100001\r\n")
+            assert (await client.answer()).status == 400
+
+
 async def flood(stream: trio.SocketStream, piece: bytes) -> None:
     try:
         while True:

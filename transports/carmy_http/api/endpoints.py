@@ -25,6 +25,7 @@ from ..message import (
     RequestHead,
     Response,
     RouteMatch,
+    body_too_large,
 )
 from . import discovery, execute, executions, health, reading
 from .access import SECURITY_HEADERS, Guard
@@ -226,7 +227,7 @@ class Endpoints:
             reason: The message of the error.
             peer: The client's address, None where there is none.
         """
-        error = invalid_request(reason)
+        error = body_too_large(self.settings.max_body_bytes).error if status == 413 else invalid_request(reason)
         self._guard.anonymous.record_refusal(error, peer)
         return error_response(error, status=status, headers=self._always)
 

@@ -76,6 +76,7 @@ class GuardedStream(ParserStream):
         self._body = BodyReader(0)
         self._is_chunked = False
         self._is_wanted = False  # a piece of the body
+        self._is_asked_for = False  # by the application
         self._owes_continue = False
         self._received = bytearray()
         self._checked = bytearray()  # for the parser
@@ -160,7 +161,7 @@ class GuardedStream(ParserStream):
         """Pass the next piece of the body to the parser, after sending ``100 Continue`` to a client that waits for it (RFC 9110, 10.1.1)."""
         if self._phase is not _Phase.BODY:
             return
-        self._is_wanted = True
+        self._is_wanted = self._is_asked_for = True
         self._reading.cancel()
         if self._owes_continue:
             self._owes_continue = False
@@ -252,15 +253,18 @@ class GuardedStream(ParserStream):
         if self._phase is _Phase.BODY and (self._is_wanted or self._client_ended):
             self._body.take(self._received)
             self._pass_body()
+            if self._body.is_too_large and self._is_asked_for:  # else the application may refuse it for another reason
+                raise FramingError(413, "the body is too large")
 
     def _begin_request(self, head: ParsedHead) -> None:
         self._expecting = False
         self._deadline = math.inf  # from here on the application bounds the time
         self._answered = False
-        self._body = BodyReader(head.length)
+        self._body = BodyReader(head.length, self._settings.max_body_bytes)
         self._is_chunked = head.length is None
         self._phase = _Phase.ANSWER if self._body.complete else _Phase.BODY
         self._owes_continue = head.expects_continue
+        self._is_asked_for = False
         self._is_wanted = not head.expects_continue or bool(self._received)
         self._checked += b"%b %b HTTP/1.%d\r\n" % (head.method, head.target, 0 if head.is_old else 1)
         for header in head.headers:

@@ -29,7 +29,7 @@ from carmy_net.http1 import END_OF_HEAD, BodyReader, FramingError, HeadReader
 from ..api.endpoints import find_route
 from ..api.errors import error_response
 from ..limits import READ_BYTES
-from ..message import Answer, Disconnected, Response, render_response
+from ..message import Answer, Disconnected, Response, body_too_large, render_response
 from .body_writer import NativeBodyWriter
 from .event_writer import EventSink
 from .request import Head, NativeRequest
@@ -218,7 +218,7 @@ class NativeConnection:
             if raw is not None:
                 head = self._shared.heads.parse(raw)
                 self._begin_answer(head)
-                body = BodyReader(head.length)
+                body = BodyReader(head.length, self._limits.max_body_bytes)
                 body.take(buffer)
                 return head, NativeRequest(head, self, body)
             if not self._receiving_head and buffer.strip(b"\r"):  # empty lines do not extend the time
@@ -282,8 +282,11 @@ class NativeConnection:
 
         Raises:
             Disconnected: The client left before the end, or sent bytes that are not a body.
+            Refusal: The client has announced more bytes than are allowed.
         """
         while not body.pending and not body.complete:
+            if body.is_too_large:
+                raise body_too_large(self._limits.max_body_bytes)
             if not self._sent_continue and not self._buffer:
                 self._sent_continue = True
                 if not await self._send(b"HTTP/1.1 100 \r\n\r\n"):

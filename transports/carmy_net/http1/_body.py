@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 
 from ._error import NOT_HTTP, FramingError
@@ -49,22 +50,37 @@ class BodyReader:
 
     Args:
         length: Its bytes; None when it comes in chunks.
+        max_bytes: Of a body in chunks.
 
     Attributes:
         complete: The whole body has been taken.
+        is_too_large: A chunk is announced that makes the body longer than `max_bytes`. Nothing more is taken.
         pending: Bytes that have been taken and not read yet.
     """
 
-    __slots__ = ("_checked", "_chunked", "_chunks", "_extension_bytes", "_left", "_state", "complete", "pending")
+    __slots__ = (
+        "_checked",
+        "_chunked",
+        "_chunks",
+        "_extension_bytes",
+        "_left",
+        "_room",
+        "_state",
+        "complete",
+        "is_too_large",
+        "pending",
+    )
 
-    def __init__(self, length: int | None) -> None:
+    def __init__(self, length: int | None, max_bytes: float = math.inf) -> None:
         self._chunked = length is None
         self._left = length or 0  # of the body, or of the present chunk
         self._state = _State.SIZE
+        self._room = max_bytes
         self._chunks = 0
         self._extension_bytes = 0
         self._checked = 0  # of the buffer, in a line that is not complete
         self.complete = length == 0
+        self.is_too_large = False
         self.pending = bytearray()
 
     def read(self) -> bytes:
@@ -88,7 +104,7 @@ class BodyReader:
             FramingError: The chunks are malformed or too many.
         """
         if self._chunked:
-            while not self.complete and self._step(buffer):
+            while not (self.complete or self.is_too_large) and self._step(buffer):
                 pass
         elif not self.complete:
             self._take_data(buffer)
@@ -142,6 +158,8 @@ class BodyReader:
         self._chunks += 1
         if self._chunks > MAX_BODY_CHUNKS:
             raise FramingError(400, f"the body comes in more than {MAX_BODY_CHUNKS} chunks")
+        self._room -= self._left
+        self.is_too_large = self._room < 0
         self._state = _State.DATA
         return True
 
