@@ -4,7 +4,8 @@ The project's own transports import the core through this module only. ``docs/de
 
 - Both sides: `raise_single` and `flatten_exceptions` for the exception groups of nurseries, `new_execution_id`, `OnRunning` and `may_join`,
   `unknown_name_message`, `missing_extra` for a package that is not installed, `shortened` for a name from the wire.
-- Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault`.
+- Foreign code, such as an authenticator: `ask_foreign`, `call_foreign` and `await_foreign`, which raise `AgentError` or `Fault`; `log_fault` and
+  `log_traceback`.
 - Servers: `Transport`, the object of the entry point; `as_agent_error`, `raise_own` and `contain` for the boundaries around one call,
   one connection and one task; `LazyDeadlineScope` for the scope of a call; `EventBuffer` for events; `unknown_tool`; `parse_address` and its
   kinds of address; `hard_limit`, `stop_limit`, `end_flushed`, `flush_at_forced_exit`, `descendants` and `kill_descendants` for the end of a process;
@@ -39,6 +40,7 @@ from ._model.error_boundary import (
     contain,
     flatten_exceptions,
     log_fault,
+    log_traceback,
     raise_own,
     raise_single,
     reason_of,
@@ -89,6 +91,7 @@ __all__ = [
     "invalid_output",
     "kill_descendants",
     "log_fault",
+    "log_traceback",
     "may_hide_infinite",
     "may_join",
     "missing_extra",

@@ -62,11 +62,13 @@ def _is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    pending = [error]
+    pending, seen = [error], set[int]()
     while pending:
         each = pending.pop()
         if _is_a(each, BaseExceptionGroup):
-            pending.extend(reversed(_exceptions_of(each)))
+            if id(each) not in seen:  # one group may be in others many times, and these in others again
+                seen.add(id(each))
+                pending.extend(reversed(_exceptions_of(each)))
         else:
             yield each
 

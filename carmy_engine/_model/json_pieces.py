@@ -55,7 +55,7 @@ def _outline(data: bytes, pulse: Callable[[], None]) -> Container | None:
     try:
         return json_outline.outline(data, pulse, json_outline.PIECE_BYTES)
     except ValueError:
-        return None  # no JSON, as the parser says
+        return None  # no JSON: the parser reports it
 
 
 def key_of(data: bytes, part: Part) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import logging
+import operator
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
@@ -19,11 +21,12 @@ _MAX_CHAIN = 100
 """Causes and contexts of one exception in the log. Longer chains come from a loop that keeps raising."""
 
 
-class _Omitted(Exception):  # noqa: N818 - a mark in the log, which is never raised
-    """The place of the causes beyond `_MAX_CHAIN`."""
+_MAX_GROUPS = 20
+"""Groups inside each other in the log. Python's own formatter writes ten."""
 
-    def __init__(self) -> None:
-        super().__init__(f"more than {_MAX_CHAIN} causes; earlier ones are omitted")
+
+class _Omitted(Exception):  # noqa: N818 - a mark in the log, which is never raised
+    """The place of what is not shown."""
 
 
 def write_traceback(log: Log, error: BaseException | None, what: str, *args: object) -> None:
@@ -40,23 +43,41 @@ def write_traceback(log: Log, error: BaseException | None, what: str, *args: obj
     """
     if not log.isEnabledFor(logging.ERROR):
         return
-    walked = list(_chain(error))
-    links = [(each, each.__cause__, each.__context__, each.__suppress_context__) for each, _ in walked]
-    try:
-        for each, depth in walked:
-            if depth == _MAX_CHAIN and (each.__cause__ is not None or each.__context__ is not None):
-                each.__cause__, each.__context__ = _Omitted(), None
-        for each, _ in reversed(walked):  # a copy takes over the links of its original, so those are replaced first
-            cause, context, suppressed = each.__cause__, each.__context__, each.__suppress_context__
-            if _has_input(cause) or _has_input(context):
-                each.__cause__, each.__context__ = _without_input(cause), _without_input(context)
-                each.__suppress_context__ = suppressed
-        shown = _without_input(error)
+    with _shown(error) as shown:
         text = None if shown is None else _shortened(traceback.TracebackException.from_exception(shown).format())
         if text is None:
             log.error(what, *args, exc_info=shown)
         else:
             log.error(f"{what}\n%s", *args, text)  # noqa: G004 - a format string
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an exception, as `write_traceback` writes it."""
+    with _shown(error) as shown:
+        pieces = list(traceback.TracebackException.from_exception(shown or error).format())
+        return (_shortened(pieces) or "".join(pieces)).rstrip("\n")
+
+
+@contextmanager
+def _shown(error: BaseException | None) -> Iterator[BaseException | None]:
+    """The exception as it is shown. During the block, copies replace those of its causes that are not shown as they are."""
+    walked = list(_chain(error))
+    links = [(each, each.__cause__, each.__context__, each.__suppress_context__) for each, _ in walked]
+    copies = _Copies()
+    try:
+        for each, depth in walked:
+            if depth == _MAX_CHAIN and (each.__cause__ is not None or each.__context__ is not None):
+                each.__cause__, each.__context__ = (
+                    _Omitted(f"more than {_MAX_CHAIN} causes; earlier ones are omitted"),
+                    None,
+                )
+        for each, _ in reversed(walked):  # a copy takes over the links of its original, so those are replaced first
+            cause, context, suppressed = each.__cause__, each.__context__, each.__suppress_context__
+            shown_cause, shown_context = copies.of(cause), copies.of(context)
+            if shown_cause is not cause or shown_context is not context:
+                each.__cause__, each.__context__ = shown_cause, shown_context
+                each.__suppress_context__ = suppressed
+        yield copies.of(error)
     finally:
         for each, cause, context, suppressed in links:
             each.__cause__, each.__context__, each.__suppress_context__ = cause, context, suppressed
@@ -95,30 +116,51 @@ def _chain(error: BaseException | None) -> Iterator[tuple[BaseException, int]]:
                 pending.extend((member, depth) for member in group.exceptions)
 
 
-def _has_input(error: BaseException | None) -> bool:
-    """True for a ``ValidationError``, and for a group that holds one."""
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return group.subgroup(lambda leaf: isinstance(leaf, ValidationError)) is not None
-    return isinstance(error, ValidationError)
+class _Copies:
+    """Exceptions as they are shown: without the input of a ``ValidationError``, each group once, and groups not too deep.
 
+    A group may hold the same group many times, at many levels. To show each would take a time that doubles with each level.
+    """
 
-def _without_input(error: BaseException | None) -> BaseException | None:
-    """The same exception, or a copy whose text lacks the input."""
-    if error is None or not _has_input(error):
-        return error
-    copy: BaseException
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        copy = BaseExceptionGroup(group.message, [_without_input(one) or one for one in group.exceptions])
-    else:
-        copy = _hidden(cast(ValidationError, error))
-    copy.__cause__, copy.__context__, copy.__suppress_context__ = (
-        error.__cause__,
-        error.__context__,
-        error.__suppress_context__,
-    )
-    return copy.with_traceback(error.__traceback__)
+    def __init__(self) -> None:
+        self._made: dict[int, BaseException] = {}
+        self._members: set[int] = set()
+
+    def of(self, error: BaseException | None, depth: int = 0) -> BaseException | None:
+        """The same exception, or a copy."""
+        if error is None:
+            return None
+        if id(error) not in self._made:
+            self._made[id(error)] = self._copy(error, depth)
+        return self._made[id(error)]
+
+    def _copy(self, error: BaseException, depth: int) -> BaseException:
+        copy: BaseException
+        if isinstance(error, ValidationError):
+            copy = _hidden(error)
+        elif isinstance(error, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            shown = [self._member(member, depth + 1) for member in group.exceptions]
+            if all(map(operator.is_, shown, group.exceptions)):
+                return group
+            copy = BaseExceptionGroup(group.message, shown)
+        else:
+            return error
+        copy.__cause__, copy.__context__, copy.__suppress_context__ = (
+            error.__cause__,
+            error.__context__,
+            error.__suppress_context__,
+        )
+        return copy.with_traceback(error.__traceback__)
+
+    def _member(self, member: BaseException, depth: int) -> BaseException:
+        if issubclass(type(member), BaseExceptionGroup):
+            if id(member) in self._members:
+                return _Omitted("a group that is shown above")
+            if depth > _MAX_GROUPS:
+                return _Omitted(f"more than {_MAX_GROUPS} groups inside each other; inner ones are omitted")
+            self._members.add(id(member))
+        return self.of(member, depth) or member
 
 
 def _hidden(error: ValidationError) -> ValidationError:

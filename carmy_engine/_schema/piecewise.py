@@ -84,7 +84,7 @@ class Piecewise:
             try:
                 container = outline(data, work.pause, json_outline.PIECE_BYTES)
             except ValueError:
-                container = None  # no JSON, as the validator says
+                container = None  # no JSON: the validator reports it
             value = document.whole(root, data) if container is None else document.read(root, container)
         except BaseException:
             document.free()

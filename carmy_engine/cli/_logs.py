@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from types import TracebackType
 
 import msgspec
 
 from .._config.settings import LogSettings
+from .._model.traceback_log import traceback_text
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 ROOT = "carmy"
 """The parent of the project's loggers: ``carmy.engine``, ``carmy.http``, ``carmy.websocket``, ``carmy.stdio``, ``carmy.mcp``,
@@ -33,7 +37,7 @@ def configure_logging(settings: LogSettings, process: int | None = None) -> None
         handler.setFormatter(_JsonFormatter(process))
     else:
         number = "" if process is None else f"{process} "
-        handler.setFormatter(logging.Formatter(f"%(asctime)s {number}%(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_TextFormatter(f"%(asctime)s {number}%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
@@ -43,7 +47,15 @@ def configure_logging(settings: LogSettings, process: int | None = None) -> None
             library.setLevel(max(logging.WARNING, root.level))
 
 
-class _JsonFormatter(logging.Formatter):
+class _TextFormatter(logging.Formatter):
+    """Lines of text, with bounded tracebacks."""
+
+    def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 - the name of the standard library
+        """The traceback, which may be one of a library or of the application."""
+        return "" if ei[1] is None else traceback_text(ei[1])
+
+
+class _JsonFormatter(_TextFormatter):
     """One JSON object for each record."""
 
     def __init__(self, process: int | None) -> None:

@@ -100,6 +100,7 @@ PATCHED_ON_PURPOSE = {
     "tests/examples/conftest.py": "an example for readers, which takes no limits",
     "tests/engine/declare/test_long_arguments.py": "forces the path of long arguments; 96 MiB of them would take minutes",
     "tests/engine/declare/test_long_outputs.py": "forces the path of long outputs",
+    "tests/engine/test_json_pieces.py": "cuts short documents",
 }
 """Tests that replace a constant, with the reason."""
 

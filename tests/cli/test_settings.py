@@ -8,9 +8,11 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import trio
+from pydantic import TypeAdapter, ValidationError
 
 from carmy_engine import App, ConfigurationError, Engine, ExecutionRequest, LogSettings, Settings
 from carmy_engine._config.sources import Deployment
@@ -334,6 +336,30 @@ def test_logging_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             log.exception("failed")
     (line,) = capsys.readouterr().err.splitlines()
     assert '"level":"error","logger":"carmy.engine","message":"failed","process":17,"exception":"Traceback' in line
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_tracebacks_of_every_logger_are_bounded(
+    style: Literal["text", "json"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A library or the application may log an exception of any length; the values that pydantic refused are left out."""
+    sent = "secret"
+    with bare_logging():
+        _logs.configure_logging(LogSettings(level="error", format=style))
+        log = logging.getLogger("application")
+        try:
+            raise RuntimeError("x" * 1_000_000)
+        except RuntimeError:
+            log.exception("failed")
+        try:
+            TypeAdapter(int).validate_python(sent)
+        except ValidationError:
+            log.exception("failed")
+    written = capsys.readouterr().err
+    assert "omitted" in written
+    assert "validation error" in written
+    assert sent not in written
+    assert len(written) < 100_000
 
 
 @pytest.mark.parametrize("name", [None, "carmy"])

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Any
 
 import pydantic
@@ -511,6 +512,45 @@ def test_a_long_traceback_is_logged_with_its_beginning_and_end(caplog):
     assert f"\n[{size - MAX_TRACEBACK_CHARACTERS} characters omitted]\n" in record.getMessage()
     assert record.getMessage().startswith("it failed\nRuntimeError: beginx")
     assert record.getMessage().endswith("xend\n")
+
+
+def _same_group_again(levels: int) -> Exception:
+    group: Exception = ValueError("leaf")
+    for _ in range(levels):
+        group = ExceptionGroup("level", [group, group])
+    return group
+
+
+def _deep_group(levels: int) -> Exception:
+    group: Exception = ValueError("leaf")
+    for level in range(levels):
+        group = ExceptionGroup(f"level {level}", [group])
+    return group
+
+
+@pytest.mark.parametrize("make", [partial(_same_group_again, 60), partial(_deep_group, 5000)])
+async def test_a_group_of_groups_is_logged_in_linear_time(make, caplog):
+    """A group that holds one group twice, at sixty levels, has 2**60 leaves: each group is shown once, and not too deep."""
+    error = make()
+
+    @read
+    async def probed() -> None:
+        raise error
+
+    async with bench(probed) as b:
+        assert await b.code("probed") == "TOOL_PANIC"
+    assert "level" in caplog.text
+    assert len(caplog.text) < MAX_TRACEBACK_CHARACTERS + 4096
+
+
+def test_a_group_that_is_there_twice_is_shown_once(caplog):
+    """A mark replaces the second one in the log; the exceptions themselves do not change."""
+    inner = ExceptionGroup("inner", [ValueError("leaf")])
+    outer = ExceptionGroup("outer", [inner, inner])
+    log_traceback(logging.getLogger("carmy"), outer, "it failed")
+    assert caplog.text.count("ValueError: leaf") == 1
+    assert "a group that is shown above" in caplog.text
+    assert outer.exceptions == (inner, inner)
 
 
 async def test_a_call_in_the_clean_up_of_another_one():

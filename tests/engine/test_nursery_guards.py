@@ -57,6 +57,42 @@ async def test_a_block_may_raise_what_has_no_repr(error: BaseException) -> None:
     assert trio.lowlevel.current_task().child_nurseries == before
 
 
+class Unclassified(Exception):
+    """An exception whose class cannot be asked for."""
+
+    @property  # type: ignore[misc]  # the point
+    def __class__(self) -> type:
+        raise SystemExit(3)
+
+
+@read
+async def hides_its_class() -> str:
+    """Raise in two tasks of a nursery, one of them in a scope of its own."""
+
+    async def child() -> None:
+        raise Unclassified
+
+    async def child_in_a_scope() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                raise Unclassified  # in place of the cancel
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(child)
+        nursery.start_soon(child_in_a_scope)
+    return "done"
+
+
+async def test_a_child_may_raise_what_hides_its_class() -> None:
+    """An exception whose ``__class__`` raises ``SystemExit`` ends its call, and not the loop."""
+    async with bench(hides_its_class) as b:
+        for _ in range(2):
+            assert await b.code("hides_its_class") == "TOOL_PANIC"
+
+
 async def _ticks() -> AsyncGenerator[int, None]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.sleep_forever)

@@ -11,6 +11,7 @@ import msgspec
 
 from carmy_engine import ErrorCategory, ErrorInfo
 from carmy_engine.errors import AgentError
+from carmy_engine.transport import log_traceback
 
 from ..message import JSON_TYPE, NO_STORE, Response
 
@@ -60,7 +61,7 @@ def fault_response(what: str, fault: BaseException) -> Response:
     The answer contains an error id. The log contains the exception, under that id.
     """
     error_id = uuid.uuid4().hex
-    log.error("%s (error id %s)", what, error_id, exc_info=fault)
+    log_traceback(log, fault, "%s (error id %s)", what, error_id)
     error = AgentError.standard(
         "INTERNAL_ERROR",
         "the server failed to handle the request; its log has the details under the error id",
