@@ -242,7 +242,7 @@ class Bounded(Counted):
 
     def items(self, node: Node) -> Node:
         items: Any = node.get("items_schema")
-        if self._forgiven or items is None:
+        if self._forgiven or items is None or node.get("fail_fast"):
             return self.fail_fast(node)
         if is_list(items):
             if len(items) != 1 or node.get("variadic_item_index") != 0:

@@ -42,6 +42,7 @@ class BoundedValidator:
             Abandoned: See there.
             TooCostly: See there.
         """
+        work.failures = 0  # an output is validated again after it was converted
         if not work.is_output:
             work.step(self._bytes_needed(data, work.pause))
         with begun(work):

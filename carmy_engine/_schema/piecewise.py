@@ -89,6 +89,8 @@ class Piecewise:
         except BaseException:
             document.free()
             raise
+        if work.exhausted and not document.errors:
+            document.errors.append({"type": "carmy_many", "loc": (), "ctx": {"most": work.failures}})
         if document.errors:
             value = None
             document.free()
@@ -109,7 +111,8 @@ class Piecewise:
         key = (id(node), role)
         if key not in self._validators:
             if role == "items":
-                node = {"type": "list", "items_schema": _item_of(node), "strict": False}
+                stops = node.get("fail_fast", False)  # at its first wrong item
+                node = {"type": "list", "items_schema": _item_of(node), "strict": False, "fail_fast": stops}
             elif role in ("members", "names"):
                 node = without(node, "min_length", "max_length")
                 node = node if role == "members" else {**node, "values_schema": _ANY}
@@ -208,7 +211,7 @@ class _Document:
         """The parts, until enough problems were found."""
         for part in container.parts:
             self._work.pause()
-            if self._work.exhausted:
+            if self._work.exhausted or (self._work.is_output and self.errors):
                 return
             if part.inner is not None or self._data[part.start : part.end].strip():
                 yield part
