@@ -21,6 +21,7 @@ from ._app.app import App
 from ._app.authenticators import BearerTokens
 from ._app.conventional import app
 from ._config.settings import (
+    FramesSettings,
     HttpSettings,
     LimitSettings,
     LogSettings,
@@ -104,6 +105,7 @@ __all__ = [
     "ExecutionStatus",
     "ExecutionSummary",
     "Failed",
+    "FramesSettings",
     "HttpSettings",
     "LimitSettings",
     "ListedExecution",

@@ -137,6 +137,18 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mcp: Flag = True
 
 
+class FramesSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[frames]``, for stdio and WebSocket. The first frame of a connection announces both.
+
+    Attributes:
+        max_message_bytes: Of one message from a client.
+        max_calls: Calls of one connection without an answer.
+    """
+
+    max_message_bytes: Bytes = 4 * 1024 * 1024
+    max_calls: Count = 1000
+
+
 class WebSocketSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[websocket]``. Connections, heads, hosts and origins have the settings of ``[http]``.
 
@@ -289,6 +301,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         allow_anonymous: Serve on an address that is not loopback without an authenticator.
         expose_errors: Development only: send callers the type and message of a tool's unexpected exceptions.
         http: The HTTP transport.
+        frames: Messages over stdio and WebSocket.
         websocket: The WebSocket transport.
         mcp: MCP.
         store: The idempotency store.
@@ -317,6 +330,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expose_errors: Flag = False
     trust_traceparent: Flag = False
     http: HttpSettings = HttpSettings()
+    frames: FramesSettings = FramesSettings()
     websocket: WebSocketSettings = WebSocketSettings()
     mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()

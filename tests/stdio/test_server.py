@@ -447,3 +447,15 @@ async def test_startup_failure(tmp_path: Path) -> None:
         assert await found.exit_code() == 1
         assert await found.rest() == []
     assert b"nonexistent_module" in found.said
+
+
+async def test_the_longest_line_of_the_settings(noisy: Path) -> None:
+    """A line over ``frames.max_message_bytes``, which the first frame announces, is refused, and the next one is answered."""
+    environment = {**os.environ, "CARMY_FRAMES_MAX_MESSAGE_BYTES": "100"}
+    async with peer(noisy, env=environment) as found:
+        assert (await found.receive())["limits"]["max_message_bytes"] == 100
+        await found.send({"id": 1, "op": "ping", "x": "y" * 200}, {"id": 2, "op": "ping"})
+        refused = await found.receive()
+        assert (refused["id"], refused["error"]["code"]) == (1, "PAYLOAD_TOO_LARGE")
+        assert refused["error"]["details"] == {"max_message_bytes": 100}
+        assert (await found.receive())["id"] == 2

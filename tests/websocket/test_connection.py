@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from carmy_engine import AgentContext, BearerTokens, Cause
+from carmy_engine import AgentContext, BearerTokens, Cause, FramesSettings
 from tests.support.websocket import BINARY, CLOSE, PING, PONG, TEXT, Peer, Running, frame, serving
 
 LIMIT = 4 * 1024 * 1024
@@ -346,3 +346,18 @@ async def test_frames_that_are_no_request_leave_a_record() -> None:
     assert [record.error_code for record in reversed(records)] == [
         "INVALID_REQUEST", "INVALID_REQUEST", "UNKNOWN_OP", "TOOL_NOT_FOUND",
     ]  # fmt: skip
+
+
+async def test_limits_of_the_settings() -> None:
+    """The first frame announces the limits of ``[frames]``: a message and a call over them are refused, and the connection goes on."""
+    frames = FramesSettings(max_message_bytes=200, max_calls=1)
+    async with serving(settings={"frames": frames}) as server, server.peer() as peer:
+        await peer.upgrade()
+        with trio.fail_after(10):
+            assert (await peer.told())["limits"] == {"max_message_bytes": 200, "max_calls": 1}
+            await wait_at(server, peer, 1, "g")
+            refused = await peer.ask(id=2, op="call", tool="echo", arguments={"text": "a"})
+            assert refused["error"]["code"] == "OVERLOADED"
+        async with server.upgraded() as other:
+            await other.tell(id=1, op="call", tool="echo", arguments={"text": "a" * 200})
+            assert await other.closed() == 1009

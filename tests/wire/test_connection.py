@@ -19,6 +19,7 @@ from carmy_frames.protocol import (
     ClientState,
     ErrorFrame,
     Event,
+    Limits,
     LineBuffer,
     LocalProtocolError,
     Ping,
@@ -34,7 +35,8 @@ CATALOG = Catalog(tools=(), document=b'{"tools":[]}', version="0" * 64)
 
 
 def pair(max_calls: int = 1000) -> tuple[ServerProtocol, ClientProtocol]:
-    server, client = ServerProtocol(max_calls), ClientProtocol()
+    limits = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=max_calls)
+    server, client = ServerProtocol(limits), ClientProtocol()
     ready = client.receive_message(server.send_ready("shop", CATALOG))
     assert isinstance(ready, Ready)
     assert client.ready is ready
@@ -43,7 +45,9 @@ def pair(max_calls: int = 1000) -> tuple[ServerProtocol, ClientProtocol]:
 
 def test_ready() -> None:
     """The first frame names the server, its catalog and its limits."""
-    frame = json.loads(ServerProtocol(7).send_ready("shop", CATALOG))
+    frame = json.loads(
+        ServerProtocol(Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=7)).send_ready("shop", CATALOG)
+    )
     assert frame == {
         "event": "ready",
         "protocol": "carmy-frames/1",

@@ -48,7 +48,7 @@ async def serve_stdio(
     drain_seconds = engine.settings.drain_timeout_secs
     # The second drain limit is for a parent that is slow to read the answers.
     limit = stop_limit(engine.settings) + drain_seconds
-    async with open_lines(engine, limit) as channel:
+    async with open_lines(engine, limit, engine.settings.frames.max_message_bytes) as channel:
         task_status.started("stdio ready")
         await serve_channel(
             engine.bind(transport="stdio", principal=principal, permissions=permissions),
@@ -57,6 +57,7 @@ async def serve_stdio(
             stopped=engine.stopped,
             drain_seconds=drain_seconds,
             log=log,
+            limits=engine.settings.frames,
             write_seconds=math.inf,  # a slow parent delays only itself
         )
 
@@ -73,7 +74,9 @@ serve = Transport(
 
 
 @asynccontextmanager
-async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]:
+async def open_lines(
+    engine: Engine, limit: float, max_message_bytes: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[LineChannel]:
     """Open standard input and output as a channel, for any protocol of one message per line.
 
     Once the output has no reader, the block is cancelled; once the parent has gone, the input ends. After the block, the child
@@ -83,6 +86,7 @@ async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]
     Args:
         engine: The engine that is served.
         limit: Seconds from the end of input to the end of the block.
+        max_message_bytes: Of one line; of a longer one, a part that is too long is returned.
 
     Raises:
         ConfigurationError: Standard output is closed.
@@ -106,7 +110,7 @@ async def open_lines(engine: Engine, limit: float) -> AsyncIterator[LineChannel]
         watch = PeerWatch(descriptors, limit, on_unread=abandon, on_orphaned=reader.end)
         watch.start()
         try:
-            yield LineChannel(receive_some, writer.send_all, MAX_MESSAGE_BYTES, writer.write_at_once)
+            yield LineChannel(receive_some, writer.send_all, max_message_bytes, writer.write_at_once)
         finally:
             watch.stop()
     if engine.statistics().stuck_threads:

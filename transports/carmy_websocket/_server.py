@@ -7,10 +7,9 @@ import logging
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
 
-from carmy_engine import AgentError, BoundEngine, Engine, WebSocketSettings
+from carmy_engine import AgentError, BoundEngine, Engine, Settings
 from carmy_engine.transport import RateLimitedLogger, Transport, as_agent_error, contain, raise_own
 from carmy_frames.driver import ConnectionEnd, serve_channel
-from carmy_frames.protocol import MAX_MESSAGE_BYTES
 from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners
 
 from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, ChannelLimits, MessageChannel
@@ -176,7 +175,7 @@ class Connection:
             async with trio.open_nursery() as background:
                 connection = await self._accept(background, stream, subprotocol)
                 channel = MessageChannel(
-                    connection, stream, is_client=False, limits=_channel_limits(limits), log=self._log
+                    connection, stream, is_client=False, limits=_channel_limits(self._engine.settings), log=self._log
                 )
                 background.start_soon(channel.run)
                 code = await self._serve_channel(channel, caller)
@@ -204,7 +203,10 @@ class Connection:
         """
         with trio.fail_after(self._engine.settings.websocket.accept_timeout_secs):
             request = await wrap_server_stream(
-                background, stream, max_message_size=MAX_MESSAGE_BYTES, receive_buffer_size=RECEIVE_BYTES
+                background,
+                stream,
+                max_message_size=self._engine.settings.frames.max_message_bytes,
+                receive_buffer_size=RECEIVE_BYTES,
             )
             return await request.accept(subprotocol=subprotocol)
 
@@ -220,17 +222,18 @@ class Connection:
             server=self._engine.name,
             stopped=self._engine.stopped,
             drain_seconds=self._engine.settings.drain_timeout_secs,
+            limits=self._engine.settings.frames,
             write_seconds=self._engine.settings.websocket.write_timeout_secs,
             log=self._log,
         )
         return GOING_AWAY if ending is ConnectionEnd.STOPPED else None
 
 
-def _channel_limits(settings: WebSocketSettings) -> ChannelLimits:
+def _channel_limits(settings: Settings) -> ChannelLimits:
     return ChannelLimits(
-        ping_secs=settings.ping_secs,
-        silence_secs=settings.silence_secs,
-        max_message_bytes=MAX_MESSAGE_BYTES,
-        max_waiting_messages=settings.max_waiting_messages,
-        max_waiting_bytes=settings.max_waiting_bytes,
+        ping_secs=settings.websocket.ping_secs,
+        silence_secs=settings.websocket.silence_secs,
+        max_message_bytes=settings.frames.max_message_bytes,
+        max_waiting_messages=settings.websocket.max_waiting_messages,
+        max_waiting_bytes=settings.websocket.max_waiting_bytes,
     )

@@ -19,6 +19,7 @@ from carmy_engine import (
     ExecutionEvent,
     ExecutionRequest,
     ExecutionResult,
+    FramesSettings,
     ToolProgress,
 )
 from carmy_engine.codec import answer_body
@@ -34,6 +35,7 @@ from ..protocol import (
     Describe,
     Help,
     Id,
+    Limits,
     Ping,
     Prompt,
     Prompts,
@@ -60,6 +62,9 @@ MAX_SPARE_READERS = 16
 _CANCELLED = (b'{"cancelled":false}', b'{"cancelled":true}')
 
 
+DEFAULT_SETTINGS = FramesSettings()
+
+
 class ConnectionEnd(enum.Enum):
     """The reason why a connection ended."""
 
@@ -79,6 +84,7 @@ async def serve_channel(
     stopped: trio.Event,
     drain_seconds: float,
     write_seconds: float = WRITE_SECONDS,
+    limits: FramesSettings = DEFAULT_SETTINGS,
     log: logging.Logger | logging.LoggerAdapter[logging.Logger] = DEFAULT_LOGGER,
 ) -> ConnectionEnd:
     """Serve one connection until it ends. The channel stays open.
@@ -94,6 +100,7 @@ async def serve_channel(
         stopped: Set when every execution has ended at shutdown.
         drain_seconds: Limit for calls that were accepted before the end of input.
         write_seconds: Limit for sending one message; infinite for a peer that may read slowly.
+        limits: Of a message, and of unanswered calls.
         log: The transport's logger.
 
     Returns:
@@ -102,7 +109,7 @@ async def serve_channel(
     Raises:
         Exception: A fault in this package, in the channel or in a policy of the host.
     """
-    return await _Server(engine, channel, stopped, drain_seconds, write_seconds, log).run(server)
+    return await _Server(engine, channel, stopped, drain_seconds, write_seconds, limits, log).run(server)
 
 
 class _Server:
@@ -113,6 +120,7 @@ class _Server:
         stopped: trio.Event,
         drain_seconds: float,
         write_seconds: float,
+        limits: FramesSettings,
         log: logging.Logger | logging.LoggerAdapter[logging.Logger],
     ) -> None:
         self._engine = engine.bind(gone=Cause.DISCONNECT)
@@ -121,7 +129,7 @@ class _Server:
         self._stopped = stopped
         self._drain_seconds = drain_seconds
         self._write_seconds = write_seconds
-        self._connection = ServerProtocol()
+        self._connection = ServerProtocol(msgspec.convert(limits, Limits, from_attributes=True))
         self._out = SendQueue(log=log)
         self._running: dict[Id, ServerCall] = {}
         self._idle = trio.Event()

@@ -110,12 +110,12 @@ def decode_request(message: bytes) -> Request:
     return request
 
 
-def too_large(message: bytes) -> RemoteProtocolError:
+def too_large(message: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> RemoteProtocolError:
     """The error for a message over the limit. Only its beginning is read, for the id."""
     error = AgentError.standard(
         "PAYLOAD_TOO_LARGE",
-        f"the message is larger than {MAX_MESSAGE_BYTES} bytes and was skipped",
-        details={"max_message_bytes": MAX_MESSAGE_BYTES},
+        f"the message is larger than {max_bytes} bytes and was skipped",
+        details={"max_message_bytes": max_bytes},
     )
     head = _HEAD_ID.match(message[:512])
     return _refusal(None if head is None else msgspec.json.decode(head[1]), error)

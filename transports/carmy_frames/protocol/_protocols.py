@@ -15,20 +15,20 @@ from ._errors import LocalProtocolError, RemoteProtocolError
 from ._frames import RUNS, Call, ErrorFrame, Event, Id, Limits, Ready, Request, ResultFrame, ServerFrame
 from ._state import CALL, CLIENT, SERVER, CallState, ClientState, ServerState, Signal
 
-DEFAULT_MAX_CALLS = 1000
-"""Limit of unanswered calls on one connection: as many as an engine runs by default. Each may hold an answer in memory."""
+DEFAULT_LIMITS = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=1000)
+"""Those of the settings by default."""
 
 
 class ServerProtocol:
     """The server's end of a connection.
 
     Args:
-        max_calls: Unanswered calls at one time. Further ones are refused as ``OVERLOADED``.
+        limits: Of a message, and of unanswered calls at one time. Further calls are refused as ``OVERLOADED``.
     """
 
-    def __init__(self, max_calls: int = DEFAULT_MAX_CALLS) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.state = ServerState.STARTING
-        self._max_calls = max_calls
+        self._limits = limits
         self._calls: dict[Id, CallState] = {}
 
     @property
@@ -39,14 +39,13 @@ class ServerProtocol:
     def send_ready(self, server: str, catalog: Catalog) -> bytes:
         """Encode the first frame."""
         self.state = SERVER.after(self.state, Signal.READY)
-        limits = Limits(max_message_bytes=MAX_MESSAGE_BYTES, max_calls=self._max_calls)
         return encode(
             Ready(
                 protocol=PROTOCOL,
                 server=server,
                 tools=len(catalog.tools),
                 tools_version=catalog.version,
-                limits=limits,
+                limits=self._limits,
             )
         )
 
@@ -58,17 +57,17 @@ class ServerProtocol:
             LocalProtocolError: The connection is not open.
         """
         self.state = SERVER.after(self.state, Signal.REQUEST)
-        if len(message) > MAX_MESSAGE_BYTES:
-            raise too_large(message)
+        if len(message) > self._limits.max_message_bytes:
+            raise too_large(message, self._limits.max_message_bytes)
         request = decode_request(message)
         # For every op: two answers with one id would be indistinguishable.
         if request.id in self._calls:
             raise refused(request.id, invalid_request("a call with this id has not been answered yet; choose another"))
         if isinstance(request, RUNS):
-            if len(self._calls) >= self._max_calls:
+            if len(self._calls) >= self._limits.max_calls:
                 error = AgentError.standard(
                     "OVERLOADED",
-                    f"{self._max_calls} calls of this connection have no answer yet, which is the limit",
+                    f"{self._limits.max_calls} calls of this connection have no answer yet, which is the limit",
                     retry_after=1,
                 )
                 raise refused(request.id, error)
