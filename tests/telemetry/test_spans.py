@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -38,6 +39,7 @@ from carmy_engine import (
     tool,
 )
 from carmy_http import application
+from tests.support.websocket import Peer
 
 RUN = RunContext(thread_id="order-1001", run_id="run-7", node_path="fulfil/reserve", attempt=2, caller_id="support")
 
@@ -462,3 +464,21 @@ async def test_a_trace_that_an_authenticator_gives() -> None:
         await bound.execute(ExecutionRequest(tool="search", arguments={"query": "mouse"}))
         await engine.execute(ExecutionRequest(tool="search", arguments={"query": "mouse"}))
     assert [parent_of(span) for span in recorder.spans] == [0xB7AD6B7169203331, None]
+
+
+async def test_a_trace_of_a_client_over_websocket() -> None:
+    """With ``trust_traceparent`` all calls of a connection continue the trace that its handshake names."""
+    recorder = Recorder()
+    app = App("shop", settings=Settings(address="127.0.0.1:0", trust_traceparent=True)).add(search)
+    async with app.spans(recorder.tracer).open() as engine, trio.open_nursery() as nursery:
+        line: str = await nursery.start(partial(carmy_websocket.serve, engine))
+        port = urlsplit(line.rpartition(" ")[2]).port
+        assert port is not None
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            peer = Peer(stream)
+            await peer.upgrade({"traceparent": PARENT})
+            assert (await peer.told())["event"] == "ready"
+            for number in range(2):
+                assert (await peer.ask(id=number, op="call", tool="search", arguments={"query": "a"}))["ok"]
+        nursery.cancel_scope.cancel()
+    assert [parent_of(span) for span in recorder.spans] == [0xB7AD6B7169203331] * 2

@@ -1,6 +1,6 @@
 """Sockets, for servers and clients of any protocol.
 
-- `Access`: checks of ``Host``, ``Origin`` and credentials. `network_problems`: the settings that these checks would refuse.
+- `Access`: checks of ``Host``, ``Origin`` and credentials. `within_trace`: a caller in the trace that its request names. `network_problems`: the settings that these checks would refuse.
 - `Listener`, `open_listeners`, `listener_address`, `listener_url`, `enable_keepalive`: listening sockets.
 - `Server`: accepts connections and drains them. `serve_metrics`: a listener for Prometheus.
 - `BatchChannel`: the channel of messages that a carrier brings. `SendQueue`: messages for a peer that may read slowly.
@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ._access import Access, Headers, header_values
+from ._access import Access, Headers, header_values, within_trace
 from ._channel import BatchChannel
 from ._listening import Listener, enable_keepalive, listener_address, listener_url, network_problems, open_listeners
 from ._metrics_server import serve_metrics
@@ -38,4 +38,5 @@ __all__ = [
     "network_problems",
     "open_listeners",
     "serve_metrics",
+    "within_trace",
 ]

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, ConfigurationError, Engine, HttpSettings
 from carmy_engine.abc import Credentials
 from carmy_engine.transport import ask_foreign
@@ -191,6 +193,21 @@ class Access:
                 suggested_action="Send a valid token in the header 'Authorization: Bearer TOKEN'.",
             )
         return self._bind(context)
+
+
+_TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def within_trace(caller: BoundEngine, values: Sequence[bytes]) -> BoundEngine:
+    """The caller with the span that its request names (W3C Trace Context), unless its authenticator has given one.
+
+    Args:
+        caller: The caller.
+        values: All headers ``traceparent``. The caller stays as it is if there are several, or one that is malformed.
+    """
+    if len(values) != 1 or caller.context.traceparent is not None or not _TRACEPARENT.fullmatch(values[0]):
+        return caller
+    return caller.bind(context=msgspec.structs.replace(caller.context, traceparent=values[0].decode()))
 
 
 def _is_own(origin: bytes, host: bytes | None) -> bool:

@@ -10,7 +10,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_st
 from carmy_engine import AgentError, BoundEngine, Engine, Settings
 from carmy_engine.transport import RateLimitedLogger, Transport, as_agent_error, contain, raise_own
 from carmy_frames.driver import ConnectionEnd, serve_channel
-from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners
+from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners, within_trace
 
 from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, ChannelLimits, MessageChannel
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
@@ -122,6 +122,8 @@ class Connection:
         self._access.check_host(host)
         self._access.check_origin(header_values(head.headers, b"origin"), host)
         caller = await self._authenticate(head)
+        if self._engine.settings.trust_traceparent:
+            caller = within_trace(caller, header_values(head.headers, b"traceparent"))
         check_route(head)
         subprotocol = check_upgrade(head)
         if self._engine.stopping.is_set():

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
-
-import msgspec
 
 from carmy_engine import BoundEngine, Engine, HttpSettings
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError, ClosedError
 from carmy_engine.transport import RateLimitedLogger, raise_own
+from carmy_net import within_trace
 
 from ..message import (
     NO_STORE,
@@ -165,7 +163,7 @@ class Endpoints:
             extra, known_caller, handler = request.head.match or self._match(request.head)
             caller = known_caller or await self._guard.authenticate(request)
             if self._trusts_traceparent:
-                caller = within_trace(caller, request.head)
+                caller = within_trace(caller, request.head.every(b"traceparent"))
             answer = await handler(request, caller)
         except Disconnected:
             raise
@@ -230,17 +228,6 @@ class Endpoints:
         error = body_too_large(self.settings.max_body_bytes).error if status == 413 else invalid_request(reason)
         self._guard.anonymous.record_refusal(error, peer)
         return error_response(error, status=status, headers=self._always)
-
-
-_TRACEPARENT = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-def within_trace(caller: BoundEngine, head: RequestHead) -> BoundEngine:
-    """The caller with the span that its request names (W3C Trace Context), unless an authenticator has given one."""
-    values = head.every(b"traceparent")
-    if len(values) != 1 or caller.context.traceparent is not None or not _TRACEPARENT.fullmatch(values[0]):
-        return caller
-    return caller.bind(context=msgspec.structs.replace(caller.context, traceparent=values[0].decode()))
 
 
 async def _answer_without_route(request: Request, _engine: BoundEngine) -> Response:
