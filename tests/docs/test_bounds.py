@@ -43,7 +43,7 @@ def settings(struct: msgspec.Struct, path: str = "") -> Iterator[str]:
 def rows(heading: str) -> dict[str, str]:
     """The names and defaults in the table below a heading."""
     page = (REPOSITORY / "docs/configuration.md").read_text()
-    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    section = re.split(r"\n##+ ", page.partition(f"# {heading}\n")[2])[0]
     found = ROW.findall(section)
     assert len({name for name, _, _ in found}) == len(found)
     return {name: default.strip("` ") for name, default, _ in found}
@@ -74,3 +74,16 @@ def test_every_limit_is_in_the_table(kind: type[msgspec.Struct]) -> None:
     """The table has every field of the limits that programs pass, with its default."""
     table = {name.partition(".")[2]: text for name, text in rows("Bounds").items() if name.startswith(kind.__name__)}
     assert table == {name: f"{getattr(kind(), name):.10g}" for name in kind.__struct_fields__}
+
+
+@pytest.mark.parametrize("name", rows("Fixed bounds"))
+def test_fixed_bounds(name: str) -> None:
+    """A constant in the table of fixed bounds has that value wherever a module of the packages assigns it."""
+    assigned = re.compile(rf"^{name} = (.+)$", re.MULTILINE)
+    found = {
+        float(eval(value, {}))  # of our own source
+        for folder in ("carmy_engine", "transports")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for value in assigned.findall(path.read_text())
+    }
+    assert found == {float(rows("Fixed bounds")[name])}
