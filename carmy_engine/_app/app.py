@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -14,10 +15,13 @@ from .._engine.engine import Engine, open_engine
 from .._engine.pipeline import Pipeline
 from .._execution.asyncio_tools import open_loop_if_needed
 from .._gateway.mount import Mount, Mountable, mounted_tools
+from .._gateway.tool_source import ToolSource, sourced_tools
 from .._loops.running import require_trio
 from .._model import host_objects, protocols
 from .._model.compiled_tool import Backend, CompiledTool
+from .._model.effect import Effect
 from .._model.errors import AgentError, ConfigurationError, DeclarationError, StartupError
+from .._model.extras import missing_extra
 from .._model.spec import DEFAULT_MAX_WAITING
 from .._telemetry.metrics import Metrics
 from .._tools.declaration import (
@@ -117,6 +121,7 @@ class App:
         self._open: set[Engine] = set()
         self._withheld: frozenset[str] = frozenset()
         self._mounts: list[Mount] = []
+        self._sources: list[ToolSource] = []
         self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
         self._state = AppState()
         self._middleware: list[protocols.Middleware] = []
@@ -248,6 +253,64 @@ class App:
             DeclarationError: It is no executor and opens none, or the prefix cannot begin a name.
         """
         self._mounts.append(Mount(executor, prefix, max_waiting))
+        return self
+
+    def openapi(
+        self,
+        source: object,
+        *,
+        client: object = None,
+        asgi: object = None,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        effects: Mapping[str, Effect | str] | None = None,
+        credentials: Mapping[str, str] | None = None,
+        base_url: str | None = None,
+        prefix: str = "",
+        max_response_bytes: int | None = None,
+    ) -> Self:
+        """Offer the operations of an HTTP interface, which a document of OpenAPI 3.0 or 3.1 describes, as tools.
+
+        ::
+
+            app.openapi("https://api.example/openapi.json", include=["list*"], credentials={"key": key})
+            app.openapi(fastapi_app)
+
+        Args:
+            source: The document, its path, its URL, or an application with a method ``openapi()``, such as one of FastAPI, which is
+                then called in process.
+            client: An ``httpx2.AsyncClient`` to send requests with; it stays open.
+            asgi: The application in process that the document describes.
+            include: Patterns of operation ids, names of tools, or ``GET /path``, with ``*``. Default: all.
+            exclude: The same of operations to leave out.
+            effects: By name, operation id or ``GET /path``. Default: ``read`` for GET, ``destructive`` for DELETE, else ``external_write``.
+            credentials: By name of the security scheme; for ``basic``, ``user:password``.
+            base_url: The address of the server. Default: the first one of the document.
+            prefix: What comes before the names of the tools.
+            max_response_bytes: Of one answer. Default: 4 MiB.
+
+        Raises:
+            DeclarationError: An argument has the wrong type. Problems of the document are reported by `check` and `open`.
+            ModuleNotFoundError: The extra ``openapi`` is not installed.
+        """
+        try:
+            package = importlib.import_module("carmy_openapi")
+        except ModuleNotFoundError as missing:
+            raise missing_extra("app.openapi", "openapi", missing) from None
+        limit = {} if max_response_bytes is None else {"max_response_bytes": max_response_bytes}
+        made: ToolSource = package.OpenApi(
+            source,
+            client=client,
+            asgi=asgi,
+            include=include,
+            exclude=exclude,
+            effects=effects,
+            credentials=credentials,
+            base_url=base_url,
+            prefix=prefix,
+            **limit,
+        )
+        self._sources.append(made)
         return self
 
     def state(self, value: object, as_type: Any = None) -> Self:
@@ -484,7 +547,8 @@ class App:
 
     def check(self) -> list[AgentError | ConfigurationError]:
         """Every problem that keeps `open` from starting; empty if there is none. Only `open` reads the catalogs of mounts."""
-        return self._build(self.settings)[2]
+        found = self._build(self.settings)[2]
+        return [*found, *(problem for source in self._sources for problem in source.check())]
 
     @contextlib.asynccontextmanager
     async def open(
@@ -506,7 +570,9 @@ class App:
         tools, store, own = self._build(settings)
         async with contextlib.AsyncExitStack() as stack:
             mounted, unusable = await mounted_tools(self._mounts, stack)
-            match [*own, *problems, *unusable, *self._taken(mounted)]:
+            sourced, unreadable = await sourced_tools(self._sources, stack, settings.limits.max_output_bytes)
+            outside: list[tuple[Mount | ToolSource, CompiledTool]] = [*mounted, *sourced]
+            match [*own, *problems, *unusable, *unreadable, *self._taken(outside)]:
                 case []:
                     pass
                 case [ConfigurationError() as only]:
@@ -528,7 +594,7 @@ class App:
                 if self._meter_export is not None:
                     stack.enter_context(self._meter_export.exporting(metrics))
             async with open_engine(
-                tools=[*tools, *(tool for _, tool in mounted)],
+                tools=[*tools, *(tool for _, tool in outside)],
                 settings=settings,
                 policies=self._policies,
                 sinks=self._sinks,
@@ -550,7 +616,7 @@ class App:
                 finally:
                     self._open.discard(engine)
 
-    def _taken(self, mounted: Sequence[tuple[Mount, CompiledTool]]) -> Iterator[AgentError]:
+    def _taken(self, mounted: Sequence[tuple[Mount | ToolSource, CompiledTool]]) -> Iterator[AgentError]:
         """``DUPLICATE_TOOL`` for each name of what is mounted that something else has as well."""
         places: dict[str, list[str]] = {}
         for own in self._all_tools() if mounted else ():

@@ -25,6 +25,7 @@ EXTRAS = {
     "transports/carmy_http": ["http"],
     "transports/carmy_http/client": ["http-client"],
     "transports/carmy_mcp": ["mcp"],
+    "transports/carmy_openapi": ["openapi"],
     "transports/carmy_websocket": ["websocket"],
 }
 """The extras that a file or folder may rely on, beside the dependencies of the project."""
