@@ -166,6 +166,8 @@ class _LayeredCall:
         """Run the tool in its state; return its value. `ending` holds its output or its error."""
         if self._tool.runs is not None:
             return await self._run_elsewhere(self._tool.runs)
+        if not self._layers.in_task:
+            return await self._run_tool()
         failure: BaseException | None = None
         try:
             async with contextlib.AsyncExitStack() as stack:

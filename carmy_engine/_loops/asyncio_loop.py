@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -129,6 +130,15 @@ class AsyncioLoop:
             except RuntimeError:
                 raise ClosedError("the asyncio loop of the program is closed, and asyncio tools run in it") from None
 
+    def make_task(
+        self, coro: Coroutine[Any, Any, None], name: str, context: contextvars.Context
+    ) -> asyncio.Task[None]:
+        """Start a task in the thread of the loop, with its first step where Python can: it saves a turn of the loop."""
+        loop = self.caller.loop
+        if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+            return asyncio.Task(coro, loop=loop, name=name, context=context, eager_start=True)
+        return loop.create_task(coro, name=name, context=context)
+
     def _work(self) -> None:
         self._is_loop_woken = False
         while self._to_loop:
@@ -248,8 +258,10 @@ class LoopRun:
     # --- in the loop
 
     def _start(self) -> None:
-        self._task = self._loop.caller.loop.create_task(self._main(), name=f"carmy {self.name}", context=self._context)
-        self._task.add_done_callback(self._on_done)
+        task = self._loop.make_task(self._main(), f"carmy {self.name}", self._context)
+        if not task.done():  # one that starts eagerly may be
+            self._task = task
+            task.add_done_callback(self._on_done)
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -261,12 +273,14 @@ class LoopRun:
             self._value = await self._function(**self._arguments)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`
             self._error = error
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # before its first step
-            self._error = asyncio.CancelledError()
         self._task = None
         self._loop.report(self)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # before its first step, so that `_main` has not begun
+            self._error = asyncio.CancelledError()
+            self._task = None
+            self._loop.report(self)
 
 
 def tool_on(frame: FrameType | None) -> str | None:
