@@ -130,9 +130,7 @@ class AsyncioLoop:
             except RuntimeError:
                 raise ClosedError("the asyncio loop of the program is closed, and asyncio tools run in it") from None
 
-    def make_task(
-        self, coro: Coroutine[Any, Any, None], name: str, context: contextvars.Context
-    ) -> asyncio.Task[None]:
+    def make_task(self, coro: Coroutine[Any, Any, None], name: str, context: contextvars.Context) -> asyncio.Task[None]:
         """Start a task in the thread of the loop, with its first step where Python can: it saves a turn of the loop."""
         loop = self.caller.loop
         if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
