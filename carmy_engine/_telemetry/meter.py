@@ -15,7 +15,7 @@ from opentelemetry import metrics as otel
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from .._version import __version__
-from .metrics import METRICS, Kind, Metric, Metrics
+from .metrics import BOUNDS_SECONDS, METRICS, Kind, Metric, Metrics
 
 
 class MeterExport:
@@ -36,7 +36,9 @@ class MeterExport:
         }
         for metric in METRICS:
             if metric.kind is Kind.HISTOGRAM:
-                self._histograms[metric] = meter.create_histogram(metric.name, metric.unit, metric.help)
+                self._histograms[metric] = meter.create_histogram(
+                    metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=BOUNDS_SECONDS
+                )
             else:
                 callbacks = [partial(self._observe, metric)]
                 make[metric.kind](metric.name, callbacks=callbacks, unit=metric.unit, description=metric.help)

@@ -25,7 +25,7 @@ from carmy_engine import (
     Settings,
     StoreSettings,
 )
-from carmy_engine._telemetry.metrics import MAX_SERIES, METRICS, Kind, Metrics
+from carmy_engine._telemetry.metrics import BOUNDS_SECONDS, MAX_SERIES, METRICS, Kind, Metrics
 from carmy_engine._telemetry.prometheus import name_of
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
@@ -169,6 +169,7 @@ async def test_opentelemetry() -> None:
             assert counted == {("order", ""): 3, ("order", "OUT_OF_STOCK"): 1, ("", "TOOL_NOT_FOUND"): 1}
             assert points["carmy.executions.running"][0].value == 0
             assert points["carmy.execution.duration"][0].count >= 2
+            assert points["carmy.execution.duration"][0].explicit_bounds == BOUNDS_SECONDS
     assert points.keys() == {metric.name for metric in METRICS} - {"carmy.connections"}  # in process there are none
     with pytest.raises(DeclarationError, match="already"):
         app.metrics()
