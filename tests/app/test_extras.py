@@ -12,14 +12,12 @@ PROGRAMS = [
     ("import carmy_websocket", "trio_websocket", "websocket"),
     ("from carmy_websocket import open_websocket", "wsproto", "websocket"),
     ("from carmy_mcp import open_mcp", "mcp_types", "mcp"),
-    ("from carmy_mcp import serve", "mcp", "mcp"),
     ("from carmy_http import open_http", "httpx2", "http-client"),
     ("from carmy_engine.stores.sqlite import SqliteStore", "apsw", "sqlite"),
 ]
 
 COMMANDS = [
     ("ws", "trio_websocket", "websocket"),
-    ("mcp", "mcp_types", "mcp"),
     ("serve --server hypercorn", "h11", "http"),
     ("serve --server hypercorn", "hypercorn", "http"),
     ("serve --server hypercorn", "hpack", "http"),
@@ -69,7 +67,7 @@ def test_check_needs_no_extra() -> None:
 
 @pytest.mark.parametrize("name", ["mcp.py", "mcp/__init__.py"])
 def test_a_module_with_the_name_of_a_package_is_pointed_out(tmp_path: Path, name: str) -> None:
-    """A project's own `mcp` hides the SDK: the error has its place, and HTTP is served without MCP."""
+    """A project's own `mcp` hides the SDK, which the client of MCP needs: the error has its place. Servers need no SDK."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     program = """
@@ -80,7 +78,8 @@ import carmy_mcp
 
 async def main():
     async with App("shop").open() as engine:
-        print(carmy_mcp.mount(engine))
+        async with carmy_mcp.mount(engine):
+            print("served")
 
 trio.run(main)
 carmy_mcp.open_mcp
@@ -88,7 +87,6 @@ carmy_mcp.open_mcp
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=50, check=False
     )
-    assert done.stdout == "None\n"
-    first, *_, last = done.stderr.splitlines()
-    assert f"MCP is not served: {tmp_path / name} has the name of the SDK; rename it" in first
-    assert f"MCP needs the package 'mcp', but {tmp_path / name} has its name: rename that" in last
+    assert done.stdout == "served\n"
+    last = done.stderr.splitlines()[-1]
+    assert f"the client of MCP needs the package 'mcp', but {tmp_path / name} has its name: rename that" in last

@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from carmy_engine.transport import missing_extra
+
 if TYPE_CHECKING:
     from .client.executor import open_mcp
     from .client.limits import McpClientLimits
@@ -34,4 +36,7 @@ def __getattr__(name: str) -> Any:
     """Import on first use: each use needs a part of the package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    try:
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    except ModuleNotFoundError as missing:
+        raise missing_extra("the client of MCP", "mcp", missing) from None
