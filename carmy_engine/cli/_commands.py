@@ -18,6 +18,7 @@ from .._model.suggestions import closest_names
 from .._version import __version__
 from ._calls import Calls
 from ._executions import Executions
+from ._install import Install
 from ._loop import run_loop
 from ._notices import say
 from ._outcome import FAILURE, INTERRUPTED, SUCCESS, USAGE, Failure, ReaderGone, UsageError
@@ -90,6 +91,8 @@ def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
     parser.command(commands.fitting(commands.tools), name="tools")
     parser.command(Calls(app).call, name="call", usage=f"Usage: {name} call {target}TOOL [JSON] [OPTIONS]")
     parser.command(commands.fitting(commands.check), name="check")
+    install = Install(app)
+    parser.command(install.command, name="install", usage=f"Usage: {name} install CLIENT {target}[OPTIONS]")
     store_commands = StoreCommands(app)
     parser.command(commands.fitting(store_commands.audit), name="audit")
     executions = Executions(store_commands)

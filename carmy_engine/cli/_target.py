@@ -125,6 +125,22 @@ def _load_app(target: str | None, deployment: Deployment) -> App:
     raise NoTargetError(target)
 
 
+def absolute_target(target: str) -> tuple[str, str | None]:
+    """A loaded target as another working directory names it, and the directory that its modules are then found in.
+
+    The directory is None if they are found without it.
+    """
+    if (match := _FILE.fullmatch(target)) is not None:
+        name = match["name"]
+        path = Path(match["file"]).absolute()
+        return (str(path) if name is None else f"{path}:{name}"), None
+    package = sys.modules[target.partition(":")[0].partition(".")[0]]
+    places = [getattr(package, "__file__", None) or "", *getattr(package, "__path__", [])]
+    here = Path.cwd()
+    is_here = any(Path(place).parent in (here, here / package.__name__) for place in places if place)
+    return target, str(here) if is_here else None
+
+
 def refuse_nested_run() -> None:
     """Refuse a command line that a target starts while it is being loaded.
 
