@@ -62,9 +62,9 @@ async def frames() -> AsyncIterator[Executor]:
 
 
 @asynccontextmanager
-async def http() -> AsyncIterator[Executor]:
-    """The client of an HTTP server."""
-    async with http_support.serving() as server, open_http(server.url) as client:
+async def http(front_end: str) -> AsyncIterator[Executor]:
+    """The client of an HTTP server on one of the front ends."""
+    async with http_support.serving(http={"server": front_end}) as server, open_http(server.url) as client:
         yield client
 
 
@@ -243,7 +243,8 @@ TRANSPORTS: dict[str, Transport] = {
     "in_process": Transport(in_process),
     "bound": Transport(bound),
     "frames": Transport(frames),
-    "http": Transport(http),
+    "http": Transport(partial(http, "hypercorn")),
+    "http_native": Transport(partial(http, "native")),
     **{f"asgi_{name}": Transport(partial(asgi, serve), shared=True) for name, serve in asgi_servers.SERVERS.items()},
     "websocket": Transport(websocket),
     "stdio": Transport(stdio, shared=True),

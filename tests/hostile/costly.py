@@ -191,6 +191,7 @@ schema("data", list[Data | None], listed('{"z":0}'))
 schema("structs", list[Point], listed("{}"))
 schema("tuples", tuple[int, ...], listed("[]"))
 schema("lists_or_tables", list[int] | dict[str, Line] | None, named(_hexadecimal, "{}"))
+schema("lists_of_either", list[list[int]] | list[list[str]], listed("[1]", "[[]]"))
 
 by_hand = {
     "any_of": ByHand("any_of", {"anyOf": [{"type": "integer"}, {"type": "string", "minLength": 2}, {"const": None}]}),

@@ -178,6 +178,8 @@ async def test_health_has_a_reserve() -> None:
                 refused = await server.call("echo")
                 assert (refused.status, refused.code, refused.headers["connection"]) == (503, "OVERLOADED", "close")
                 assert refused.headers["retry-after"] == "1"
+                record = server.engine.audit.newest()[0]
+                assert (record.error_code, record.transport) == ("OVERLOADED", "http")
                 assert (await only.call("echo")).status == 200
             while (await server.call("echo")).status == 503:
                 await trio.lowlevel.checkpoint()

@@ -50,6 +50,18 @@ async def test_http1_is_served_over_tls() -> None:
             assert answers.count(b"HTTP/1.1 200 ") == 2
 
 
+async def test_the_servers_own_origin_has_the_scheme_of_tls() -> None:
+    """A page that the server's own address names with ``https`` may call; one of ``http`` has another origin."""
+    async with serving_tls(echo, http={"http2": False}) as secured:
+        own = f"127.0.0.1:{secured.server.port}"
+        for scheme, status in [("https", b"200"), ("http", b"403")]:
+            headers = {"host": own, "origin": f"{scheme}://{own}", "connection": "close"}
+            with trio.fail_after(20):
+                async with await https(secured) as stream:
+                    await stream.send_all(render("GET", "/agent/tools", headers))
+                    assert (await read_all(stream)).startswith(b"HTTP/1.1 " + status)
+
+
 async def test_only_tls_is_accepted() -> None:
     """Plain HTTP, noise and silence end that connection only."""
     async with serving_tls(echo, http={"header_timeout_secs": 0.2}) as secured:

@@ -95,6 +95,8 @@ class Access:
         settings = engine.settings.http
         self._engine = engine
         self._transport = transport
+        has_tls = transport == "http" and settings.tls_cert is not None
+        self._scheme = b"https://" if has_tls else b"http://"
         self._origins = frozenset(_checked_origin(origin) for origin in settings.allowed_origins)
         self._hosts = frozenset(_checked_host(host) for host in settings.allowed_hosts)
         self.anonymous = self._bind(AgentContext(transport=transport))
@@ -153,12 +155,16 @@ class Access:
         """
         if not values:
             return None
-        if len(values) > 1 or not (values[0] in self._origins or _is_own(values[0], host)):
+        if len(values) > 1 or not (values[0] in self._origins or self._is_own(values[0], host)):
             raise _forbidden(
                 "the origin of the request is not listed in allowed_origins",
                 "List the page's origin in the setting http.allowed_origins if it may call this server.",
             )
         return values[0]
+
+    def _is_own(self, origin: bytes, host: bytes | None) -> bool:
+        """True if a page and its request have the same origin (RFC 6454, section 4)."""
+        return host is not None and origin.lower() == self._scheme + host.strip().lower()
 
     async def authenticate(self, headers: Headers, peer: str | None) -> BoundEngine:
         """Return the engine bound to the caller.
@@ -208,11 +214,6 @@ def within_trace(caller: BoundEngine, values: Sequence[bytes]) -> BoundEngine:
     if len(values) != 1 or caller.context.traceparent is not None or not _TRACEPARENT.fullmatch(values[0]):
         return caller
     return caller.bind(context=msgspec.structs.replace(caller.context, traceparent=values[0].decode()))
-
-
-def _is_own(origin: bytes, host: bytes | None) -> bool:
-    """True if a page and its request have the same origin (RFC 6454, section 4). This server has no TLS."""
-    return host is not None and origin.lower() == b"http://" + host.strip().lower()
 
 
 def _bearer(values: Sequence[bytes]) -> str | None:

@@ -226,6 +226,10 @@ class Endpoints:
             peer: The client's address, None where there is none.
         """
         error = body_too_large(self.settings.max_body_bytes).error if status == 413 else invalid_request(reason)
+        return self.refuse(error, peer, status)
+
+    def refuse(self, error: AgentError, peer: str | None, status: int | None = None) -> Response:
+        """The answer to a request that a front end refuses by itself. Leaves a record."""
         self._guard.anonymous.record_refusal(error, peer)
         return error_response(error, status=status, headers=self._always)
 

@@ -27,7 +27,6 @@ from carmy_engine.transport import contain
 from carmy_net.http1 import END_OF_HEAD, BodyReader, FramingError, HeadReader
 
 from ..api.endpoints import find_route
-from ..api.errors import error_response
 from ..limits import READ_BYTES
 from ..message import Answer, Disconnected, Response, body_too_large, render_response
 from .body_writer import NativeBodyWriter
@@ -257,7 +256,7 @@ class NativeConnection:
         is_full = self._shared.is_full()
         route = find_route(request.head.path)
         if is_full and (route is None or not route.is_open):
-            return _refuse_connection()
+            return self._shared.endpoints.refuse(_no_room(), self.peer)
         self._reserved = is_full
         return await self._shared.endpoints.answer(request)
 
@@ -510,12 +509,10 @@ class NativeConnection:
             self._blocked_scope.cancel()
 
 
-def _refuse_connection() -> Response:
-    """The answer to all but requests about health on a connection beyond the limit."""
-    return error_response(
-        AgentError.standard(
-            "OVERLOADED",
-            "the server has as many connections as it may (http.max_connections); only /health and /ready are answered",
-            retry_after=FULL_RETRY_SECONDS,
-        )
+def _no_room() -> AgentError:
+    """The error of all but requests about health on a connection beyond the limit."""
+    return AgentError.standard(
+        "OVERLOADED",
+        "the server has as many connections as it may (http.max_connections); only /health and /ready are answered",
+        retry_after=FULL_RETRY_SECONDS,
     )
