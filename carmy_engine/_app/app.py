@@ -569,7 +569,7 @@ class App:
         settings = self.settings if settings is None else settings
         tools, store, own = self._build(settings)
         async with contextlib.AsyncExitStack() as stack:
-            mounted, unusable = await mounted_tools(self._mounts, stack)
+            mounted, reads, unusable = await mounted_tools(self._mounts, stack)
             sourced, unreadable = await sourced_tools(self._sources, stack, settings.limits.max_output_bytes)
             outside: list[tuple[Mount | ToolSource, CompiledTool]] = [*mounted, *sourced]
             match [*own, *problems, *unusable, *unreadable, *self._taken(outside)]:
@@ -604,8 +604,8 @@ class App:
                 withheld=self._withheld,
                 make_pipeline=self._make_pipeline,
                 middleware=self._middleware,
-                resources=resources,
-                prompts=prompts,
+                resources=[*resources, *(read for read in reads if isinstance(read, CompiledResource))],
+                prompts=[*prompts, *(read for read in reads if isinstance(read, CompiledPrompt))],
                 metrics=metrics,
                 backend=self._backend,
                 loop=loop,

@@ -85,7 +85,8 @@ class Reading:
         resources, prompts = [*resources], [*prompts]
         self._resources = {resource.tool.spec.name: resource for resource in resources}
         self._prompts = {prompt.tool.spec.name: prompt for prompt in prompts}
-        self._fixed = {resource.template.text: resource for resource in resources if resource.template.is_fixed}
+        # Of two with one address, the first counts: the application's own come before those of mounted executors.
+        self._fixed = {one.template.text: one for one in reversed(resources) if one.template.is_fixed}
         self._templates = [resource for resource in resources if not resource.template.is_fixed]
 
         def table(compiled: Iterable[CompiledResource | CompiledPrompt]) -> Pipeline:

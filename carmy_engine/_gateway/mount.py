@@ -15,6 +15,8 @@ from .._model.compiled_tool import CompiledTool
 from .._model.errors import AgentError, CarmyError, ClosedError, DeclarationError
 from .._model.spec import PublicSpec, ToolSpec
 from .._tools.declaration import _check_name
+from .._tools.resources import CompiledPrompt, CompiledResource
+from .remote_reads import remote_reads
 from .remote_tool import RemoteTool
 
 CATALOG_SECONDS = 30.0
@@ -107,23 +109,25 @@ class Mount:
 
 async def mounted_tools(
     mounts: Iterable[Mount], stack: AsyncExitStack
-) -> tuple[list[tuple[Mount, CompiledTool]], list[AgentError]]:
-    """Open every executor and read its catalog.
+) -> tuple[list[tuple[Mount, CompiledTool]], list[CompiledResource | CompiledPrompt], list[AgentError]]:
+    """Open every executor and read its catalog, and those of its resources and prompts if it has some.
 
     Args:
         mounts: In order.
         stack: Closes what was opened.
 
     Returns:
-        The tools, and why some are missing.
+        The tools, the resources and prompts, and why some are missing.
     """
     tools: list[tuple[Mount, CompiledTool]] = []
+    reads: list[CompiledResource | CompiledPrompt] = []
     problems: list[AgentError] = []
     for mount in mounts:
         try:
             executor = await mount.open(stack)
             with trio.fail_after(CATALOG_SECONDS):
                 catalog = await executor.catalog()
+                reads += await remote_reads(executor, mount.prefix)
         except (AgentError, CarmyError, OSError) as problem:
             problems.append(_unavailable(mount, str(problem)))
         except trio.TooSlowError:
@@ -134,7 +138,7 @@ async def mounted_tools(
                     tools.append((mount, mount.tool(executor, found)))
                 except AgentError as problem:
                     problems.append(problem)
-    return tools, problems
+    return tools, reads, problems
 
 
 def _unavailable(mount: Mount, why: str) -> AgentError:

@@ -190,7 +190,7 @@ def compile_resource(
         mime_type=found.mime_type,
         arguments=None if template.is_fixed else schema,
     )
-    own = msgspec.structs.replace(tool.spec, name=found.name, input_schema=_URI_SCHEMA)
+    own = msgspec.structs.replace(tool.spec, name=found.name, input_schema=URI_SCHEMA)
     reader = dataclasses.replace(
         tool,
         spec=own,
@@ -222,12 +222,13 @@ def compile_prompt(found: ReadDeclaration, state: Mapping[Any, object], max_outp
     return CompiledPrompt(spec=spec, tool=renderer, complete=found.complete)
 
 
-_URI_SCHEMA: Mapping[str, Any] = {
+URI_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"uri": {"type": "string"}},
     "required": ["uri"],
     "additionalProperties": False,
 }
+"""The arguments of a read, as policies see them."""
 
 
 class _Address(msgspec.Struct):
