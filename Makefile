@@ -3,6 +3,7 @@
 #   make demo     a tour of the engine on this very checkout
 #   make test     the tests             (ARGS="tests/http -x" narrows them, PYTHON=python3.12 picks another Python,
 #                                        WORKERS=0 runs them in one process)
+#   make test-agents      the tools of agent frameworks, with the frameworks
 #   make test-plain-trio  the engine's tests without trio's private parts
 #   make node     the clients of MCP for Node, for the tests that use them
 #   make check    style, types, layers
@@ -40,6 +41,18 @@ test: $(VENV)/.dev-stamp
 .PHONY: test-plain-trio
 test-plain-trio: $(VENV)/.dev-stamp
 	CARMY_PLAIN_TRIO=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -q -rf tests/engine tests/cancellation
+
+# The tools of agent frameworks, in an environment of their own: the frameworks are large, and no other test needs them.
+AGENTS := .venv-agents
+.PHONY: test-agents
+test-agents: $(AGENTS)/.stamp
+	$(AGENTS)/bin/python -m pytest -q tests/integrations
+
+$(AGENTS)/.stamp: requirements-agents.txt
+	$(PYTHON) -m venv $(AGENTS)
+	$(AGENTS)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-agents.txt
+	$(AGENTS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
@@ -93,6 +106,7 @@ lock:
 	$(LOCK) --extra http --extra websocket --extra cli --group pyproject.toml:build --output-file requirements.txt
 	$(LOCK) --extra http --extra websocket --extra cli --group pyproject.toml:build --group pyproject.toml:dev \
 		--constraints requirements.txt --output-file requirements-dev.txt
+	$(LOCK) --group pyproject.toml:build --group pyproject.toml:agents --output-file requirements-agents.txt
 	$(LOCK) --extra http --extra mcp --extra sqlite --extra cli --group pyproject.toml:build --group pyproject.toml:bench \
 		--constraints requirements-dev.txt --output-file requirements-bench.txt
 

@@ -20,6 +20,10 @@ EXTRAS = {
     "carmy_engine/_engine/spans.py": ["otel"],
     "carmy_engine/_telemetry/meter.py": ["otel"],
     "carmy_engine/cli": ["cli"],
+    "carmy_engine/integrations/langchain.py": ["langchain", "langgraph"],
+    "carmy_engine/integrations/llama_index.py": ["llama-index"],
+    "carmy_engine/integrations/openai_agents.py": ["openai-agents"],
+    "carmy_engine/integrations/pydantic_ai.py": ["pydantic-ai"],
     "carmy_engine/stores/sqlite": ["sqlite"],
     "transports/carmy_command": ["cli"],
     "transports/carmy_http": ["http"],
@@ -29,6 +33,16 @@ EXTRAS = {
     "transports/carmy_websocket": ["websocket"],
 }
 """The extras that a file or folder may rely on, beside the dependencies of the project."""
+
+FRAMEWORKS = {
+    "agents": ["openai-agents"],
+    "llama_index": ["llama-index-core"],
+    "pydantic_ai": ["pydantic-ai-slim"],
+}
+"""Distributions of agent frameworks by the names that they are imported by. They are not installed here."""
+
+OPTIONAL = {"langchain", "langgraph", "llama-index", "openai-agents", "pydantic-ai"}
+"""Extras for one agent framework each: `all` leaves them out, since a program uses one."""
 
 USES_INTERNALS = ["trio", "pydantic", "hypercorn", "trio-websocket", "mcp"]
 """Libraries whose internals are used: a new minor version may change them."""
@@ -72,7 +86,7 @@ def declared_for(path: Path) -> dict[str, str]:
 
 def test_every_import_is_declared() -> None:
     """Each imported library is a dependency, or in the extra of the package that imports it."""
-    distributions = packages_distributions()
+    distributions = {**packages_distributions(), **FRAMEWORKS}
     missing = {
         f"{path}: {name}"
         for path, name in imports()
@@ -89,8 +103,8 @@ def test_internals_are_bounded_above(library: str) -> None:
 
 
 def test_all_names_every_extra() -> None:
-    """The extra `all` installs every other extra."""
+    """The extra `all` installs every other extra, but for those of agent frameworks."""
     (listed,) = PROJECT["optional-dependencies"]["all"]
     assert set(listed.removeprefix("carmy-engine[").removesuffix("]").split(",")) == (
-        PROJECT["optional-dependencies"].keys() - {"all"}
+        PROJECT["optional-dependencies"].keys() - {"all"} - OPTIONAL
     )
