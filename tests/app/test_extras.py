@@ -13,6 +13,7 @@ PROGRAMS = [
     ("from carmy_websocket import open_websocket", "wsproto", "websocket"),
     ("from carmy_mcp import open_mcp", "mcp_types", "mcp"),
     ("from carmy_http import open_http", "httpx2", "http-client"),
+    ("from carmy_engine import App; App('x').openapi({})", "httpx2", "openapi"),
     ("from carmy_engine.stores.sqlite import SqliteStore", "apsw", "sqlite"),
 ]
 
