@@ -44,7 +44,7 @@ AsJson = Annotated[bool, Parameter(negative="", help="One JSON object a line, in
 
 _AGO = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_CLOSING_SECONDS = 10.0
+_STORE_CLOSE_SECONDS = 10.0
 
 
 class StoreCommands:
@@ -153,7 +153,7 @@ def with_store(store: S, use: Callable[[S], Awaitable[T]]) -> T:
         try:
             return await use(store)
         finally:
-            with grace(_CLOSING_SECONDS):
+            with grace(_STORE_CLOSE_SECONDS):
                 await store.aclose()
 
     try:

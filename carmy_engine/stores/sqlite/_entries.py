@@ -15,7 +15,7 @@ from ._connection import Connection
 from ._limits import SqliteLimits
 from ._liveness_locks import LivenessLocks
 from ._records import Records, Row, pack_record
-from ._rows import COLUMNS, ENTRY_BYTES, Answer, NewEntry, checksum_of, unpack
+from ._rows import COLUMNS, ENTRY_BYTES, NewEntry, PackedOutcome, checksum_of, unpack
 
 GIVE_WAY_AT_ONCE = 64
 """Most completed entries of repeatable tools that go at once when there is no room, and no more than a thousandth of all."""
@@ -121,14 +121,14 @@ class Entries:
         assert added, "the key was free a moment ago, in this transaction"
         return None
 
-    def complete(self, key: bytes, execution_id: str, answer: Answer) -> bool:
+    def complete(self, key: bytes, execution_id: str, outcome: PackedOutcome) -> bool:
         """See `IdempotencyStore.complete`."""
         values = (
-            answer.data,
-            answer.error,
-            checksum_of(execution_id, answer.data, answer.error),
-            answer.finished_at,
-            answer.bytes,
+            outcome.data,
+            outcome.error,
+            checksum_of(execution_id, outcome.data, outcome.error),
+            outcome.finished_at,
+            outcome.bytes,
         )
         return self._connection.changes(_COMPLETE, (*values, key, execution_id)) == 1
 

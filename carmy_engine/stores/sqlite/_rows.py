@@ -43,7 +43,7 @@ class NewEntry(msgspec.Struct, frozen=True):
     repeatable: bool
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PackedOutcome(msgspec.Struct, frozen=True):
     """An outcome, ready to be written.
 
     Attributes:
@@ -89,14 +89,14 @@ def pack(reservation: Reservation) -> NewEntry:
     )
 
 
-def pack_outcome(outcome: Outcome, finished_at: float) -> Answer:
+def pack_outcome(outcome: Outcome, finished_at: float) -> PackedOutcome:
     """An outcome as values.
 
     Raises:
         TypeError: The error's details are not JSON.
         UnicodeEncodeError: They are not valid Unicode.
     """
-    return Answer(outcome.data_json, None if outcome.error is None else _encode(outcome.error), finished_at)
+    return PackedOutcome(outcome.data_json, None if outcome.error is None else _encode(outcome.error), finished_at)
 
 
 def unpack(row: tuple[Any, ...]) -> tuple[Reservation, int | None]:

@@ -153,8 +153,8 @@ class SqliteStore:
 
     async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
         """See `IdempotencyStore.complete`. An outcome over the limit is kept all the same: it stands for an effect."""
-        key, answer = key_of(identity), pack_outcome(outcome, finished_at)
-        job = Job(lambda entries: entries.complete(key, execution_id, answer), must_run=True, size=answer.bytes)
+        key, packed = key_of(identity), pack_outcome(outcome, finished_at)
+        job = Job(lambda entries: entries.complete(key, execution_id, packed), must_run=True, size=packed.bytes)
         return await self._writer.do(job)
 
     async def release(self, identity: Identity, execution_id: str) -> bool:
