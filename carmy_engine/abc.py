@@ -3,11 +3,13 @@
 Implementations need not inherit from these; having the methods is enough. What a store is handed, and hands back, is here as well.
 """
 
+from ._model.checkpoint import Checkpoint, RunStatus
 from ._model.client_features import Answer, ClientFeatures, LogLevel, Root, Sample, SampleRequest
 from ._model.protocols import (
     AuditStore,
     Authenticator,
     CheckableStore,
+    CheckpointStore,
     Completer,
     Confirm,
     Credentials,
@@ -40,6 +42,8 @@ __all__ = [
     "AuditStore",
     "Authenticator",
     "CheckableStore",
+    "Checkpoint",
+    "CheckpointStore",
     "ClientFeatures",
     "Completer",
     "Confirm",
@@ -60,6 +64,7 @@ __all__ = [
     "ReservationState",
     "ResourceReader",
     "Root",
+    "RunStatus",
     "Sample",
     "SampleRequest",
     "SearchableStore",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 import trio
@@ -36,6 +37,7 @@ from .._model.events import ExecutionEvent
 from .._model.host_objects import check_client, check_confirm, check_context, is_async
 from .._model.protocols import (
     Authenticator,
+    CheckpointStore,
     Confirm,
     IdempotencyStore,
     Middleware,
@@ -101,6 +103,11 @@ class BoundEngine(LocalCalls, Readers):
     def context(self) -> AgentContext:
         """The trusted context of every call."""
         return self._caller.context
+
+    @property
+    def engine(self) -> Engine:
+        """The engine behind this executor."""
+        return self._engine
 
     def _opened(self) -> Pipeline:
         return self._engine._open_pipeline()  # noqa: SLF001 - one noun, two classes
@@ -275,6 +282,7 @@ class Engine(BoundEngine):
         ready_checks: By name, for readiness.
         audit: The newest records.
         metrics: Its metrics; None if they are off. See `prometheus`.
+        checkpoints: Its store, if that keeps the checkpoints of graphs too; else None.
         stopping: Set when shutdown begins: transports close their listeners, new calls get ``SHUTTING_DOWN``.
         stopped: Set when every execution has ended: transports finish their writes and return.
     """
@@ -290,6 +298,7 @@ class Engine(BoundEngine):
         refusals: Refusals,
         reading: Reading,
         metrics: Metrics | None,
+        checkpoints: CheckpointStore | None,
         statistics: Callable[[], EngineStatistics],
     ) -> None:
         super().__init__(self, Caller(context=AgentContext()))
@@ -297,6 +306,7 @@ class Engine(BoundEngine):
         self._refusals = refusals
         self._tables = reading
         self.metrics = metrics
+        self.checkpoints = checkpoints
         self._statistics = statistics
         self._closed = False
         self.name = settings.name
@@ -383,6 +393,21 @@ class Engine(BoundEngine):
             self.stopped.set()
 
 
+@runtime_checkable
+class EngineTool(Protocol):
+    """A tool made by hand that calls other tools, such as a graph. `open_engine` binds it to the engine that it belongs to."""
+
+    def bound(self, engine: Callable[[], BoundEngine], /) -> Callable[..., Any]:
+        """Return the function to call in place of ``execute``; it may call `engine` while it runs."""
+        ...
+
+
+def _with_engine(tools: Iterable[CompiledTool], engine: Callable[[], BoundEngine]) -> Iterator[CompiledTool]:
+    for tool in tools:
+        made = getattr(tool.function, "__self__", None)
+        yield dataclasses.replace(tool, function=made.bound(engine)) if isinstance(made, EngineTool) else tool
+
+
 @asynccontextmanager
 async def open_engine(
     tools: Iterable[CompiledTool],
@@ -431,7 +456,8 @@ async def open_engine(
     threads = Threads(limits.max_threads)
     long_checks = LongChecks()
     invoker = Invoker(threads, long_checks.check_output, expose_errors=settings.expose_errors)
-    tools = [*tools]
+    opened: list[Engine] = []
+    tools = [*_with_engine(tools, lambda: opened[0])]
     needed = open_loop_if_needed(tools, backend, limits.max_threads)
     async with needed if loop is None else contextlib.nullcontext(loop) as loop:
 
@@ -488,6 +514,7 @@ async def open_engine(
                         reading=Reading(pipeline, resources, prompts, settings.timeout_secs, policies, layered),
                         refusals=Refusals(all_sinks, None if metrics is None else metrics.count_refusal),
                         metrics=metrics,
+                        checkpoints=store if isinstance(store, CheckpointStore) else None,
                         statistics=lambda: EngineStatistics(
                             running=len(inflight),
                             stuck_threads=threads.stuck,
@@ -496,6 +523,7 @@ async def open_engine(
                             stalls=watchdog.stalls + loop_watchdog.stalls,
                         ),
                     )
+                    opened.append(engine)
                     try:
                         yield engine
                     finally:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import msgspec
+import trio
 
 from .._execution.execution import Caller
 from .._execution.model_calls import ModelCall, ModelResult, request_id_of, request_of, run_side_by_side
-from .._model.compiled_tool import CompiledTool
+from .._model.compiled_tool import CompiledTool, TakesLong
 from .._model.context import AgentContext
 from .._model.errors import AgentError, DeclarationError
 from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
 from .._schema.json_form import encode_arguments
-from .._tools.declaration import ToolDeclaration, declaration_of
+from .._schema.work import Work
+from .._tools.declaration import ToolDeclaration, declaration_of, returns_of
+from .._tools.tool_objects import reader_of_type
 from ..providers import Format, Provider, provider
 from .pipeline import Pipeline
 
@@ -85,6 +89,24 @@ class LocalCalls:
             return result.unwrap()
         return returned[0] if found.tool.promised is None else found.tool.promised(returned[0])
 
+    def typed_request(
+        self, tool: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ExecutionRequest, Callable[[ExecutionResult], Awaitable[Any]]]:
+        """The request of a `call`, and the function from its result to the value of the call.
+
+        The value is read from the JSON of the result, so that a replay gives an equal one.
+
+        Raises:
+            DeclarationError: It is not a tool, or the engine has another one of this name.
+            TypeError: More positional arguments than the tool has, or one given twice.
+        """
+        pipeline = self._opened()
+        found = pipeline.registry.of_function(tool)
+        if found is None:
+            return ExecutionRequest(tool=_name_of(tool, pipeline), arguments=kwargs), _unwrapped
+        read = reader_of_output(tool)
+        return ExecutionRequest(tool=found.spec.name, arguments=_arguments(found.tool, args, kwargs)), read
+
     def provider(self, format: Format) -> Provider:  # noqa: A002 - the usual name
         """The tools that this caller may use, in one provider's format: the same as the catalog lists, in its order.
 
@@ -126,6 +148,43 @@ class LocalCalls:
             return found is not None and found.turn is not None
 
         return await run_side_by_side([*calls], run_one, takes_turns)
+
+
+def reader_of_output(tool: Callable[..., Any]) -> Callable[[ExecutionResult], Awaitable[Any]]:
+    """The function from a result of a tool to a value of the tool's return annotation."""
+    returns = returns_of(tool)
+    if returns is None or returns is type(None):
+        return _unwrapped
+    try:
+        parse = _reader_of_type(returns)
+    except DeclarationError:  # content, which tools return and do not take
+        return _unwrapped
+
+    async def read(result: ExecutionResult) -> Any:
+        if result.error is not None or result.data_json is None:
+            return result.unwrap()
+        try:
+            return parse(result.data_json)
+        except TakesLong as long:
+            check = long.check
+        return await trio.to_thread.run_sync(check, Work(), abandon_on_cancel=True)
+
+    return read
+
+
+_cached_reader = lru_cache(maxsize=1000)(reader_of_type)
+
+
+def _reader_of_type(returns: Any) -> Callable[[bytes], Any]:
+    try:
+        hash(returns)
+    except TypeError:
+        return reader_of_type(returns)
+    return _cached_reader(returns)
+
+
+async def _unwrapped(result: ExecutionResult) -> Any:
+    return result.unwrap()
 
 
 def _at_once(listing: Coroutine[Any, Any, T]) -> T:

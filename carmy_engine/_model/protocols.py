@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from .cause import Cause
+from .checkpoint import Checkpoint
 from .context import AgentContext
 from .events import ExecutionEvent
 from .record import ExecutionRecord
@@ -27,6 +28,7 @@ __all__ = [
     "AuditStore",
     "Authenticator",
     "CheckableStore",
+    "CheckpointStore",
     "Completer",
     "Confirm",
     "Credentials",
@@ -308,7 +310,7 @@ class IdempotencyStore(Protocol):
     ``STORE_ERROR``. Every method is atomic under cancellation: it takes effect completely or not at all.
 
     Optional capabilities are protocols of their own: `PreparableStore`, `CheckableStore`, `ListableStore`, `SearchableStore`,
-    `RecordingStore`, `AuditStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
+    `RecordingStore`, `AuditStore`, `CheckpointStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
     subclass must repeat:
 
     - ``never_waits = True``: no method waits. The engine then records the end of an execution without a shield against cancellation.
@@ -432,6 +434,31 @@ class AuditStore(RecordingStore, Protocol):
             until: Only calls that arrived before this time.
             limit: The most records to return.
         """
+        ...
+
+
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """A store of the checkpoints of graphs: a store of its own, or a capability of an `IdempotencyStore`.
+
+    The conformance suite is `carmy_engine.testing.check_checkpoints`. Every method is atomic under cancellation. A store bounds the
+    checkpoints that it keeps of a thread, by dropping the oldest; it never drops the newest one of a thread that has not ended.
+    """
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        """Insert a checkpoint durably.
+
+        Returns:
+            False if its thread has a checkpoint of this number or a later one: another process continues the thread. Nothing is changed.
+        """
+        ...
+
+    async def latest_checkpoint(self, graph: str, thread_id: str) -> Checkpoint | None:
+        """The checkpoint of a thread with the highest number; None if it has none."""
+        ...
+
+    async def checkpoints(self, graph: str, thread_id: str, *, limit: int = 100) -> list[Checkpoint]:
+        """The newest checkpoints of a thread, newest first."""
         ...
 
 

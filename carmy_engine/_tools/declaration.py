@@ -231,6 +231,17 @@ def spec_of(declaration: ToolDeclaration | protocols.Tool) -> ToolSpec:
     return _spec(declaration, *_parts(declaration, _resolved_plan(declaration)))
 
 
+def returns_of(tool: object) -> Any:
+    """The return annotation of a function declared as a tool.
+
+    Raises:
+        AgentError: ``INVALID_SCHEMA``.
+        DeclarationError: It is not a tool.
+    """
+    found = declaration_of(tool)
+    return _resolved_plan(found).returns if isinstance(found, ToolDeclaration) else None
+
+
 def compile_tool(declaration: object, state: Mapping[Any, object], max_output_bytes: int | None = None) -> CompiledTool:
     """Build validators and schemas, and resolve the state, of one tool.
 

@@ -6,16 +6,30 @@ import difflib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from .._model import protocols
+from .._model.context import AgentContext
 from .._model.errors import AgentError, DeclarationError
+from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from .._model.spec import ToolSpec
 from ..providers import Format, Provider, neutral, provider
-from .declaration import ToolDeclaration, declaration_of, function_tool, spec_of
+from .declaration import ToolDeclaration, compile_tool, declaration_of, function_tool, spec_of
 
 Declared = ToolDeclaration | protocols.Tool
 """A tool that is not compiled yet."""
+
+
+@runtime_checkable
+class Dispatcher(Protocol):
+    """A context that calls tools by name, such as that of a graph's node."""
+
+    async def dispatch(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, only: Iterable[str] | None = None
+    ) -> ExecutionResult:
+        """Run a tool; `only` are the names of a registry, and all others are not permitted."""
+        ...
 
 
 class ToolRegistry:
@@ -114,6 +128,37 @@ class ToolRegistry:
             DeclarationError: There is no such format.
         """
         return provider(format, self.specs.values(), self.withheld)
+
+    async def dispatch(
+        self, name: str, arguments: Mapping[str, Any] | None = None, context: Dispatcher | AgentContext | None = None
+    ) -> Any:
+        """Call a tool of this registry by name; return its output, JSON-shaped.
+
+        ::
+
+            confirmation = await support.dispatch("inventory.reserve", {"sku": "AB-12", "count": 2}, ctx)
+
+        Args:
+            name: The tool.
+            arguments: Its arguments.
+            context: The context of a graph's node: the call is then one of the node, in its engine, which has this registry's tools. Or
+                a trusted context, or None, outside of a graph: an engine is opened for this one call.
+
+        Raises:
+            AgentError: What the execution ended with; ``TOOL_NOT_PERMITTED`` for what a subset leaves out.
+            StartupError: Outside of a graph: a tool needs state, which only an application has.
+        """
+        if isinstance(context, Dispatcher):
+            result = await context.dispatch(name, arguments, only=self)
+            return result.unwrap()
+        # An engine is built on registries, and no other use of a registry needs one.
+        from .._engine.engine import open_engine  # noqa: PLC0415
+
+        request = ExecutionRequest(tool=name, arguments=arguments)
+        compiled = [compile_tool(tool, {}) for tool in self._tools.values()]
+        async with open_engine(compiled, withheld=self.withheld) as engine:
+            result = await engine.bind(context=context).execute(request)
+        return result.unwrap()
 
     def __len__(self) -> int:
         return len(self._tools)

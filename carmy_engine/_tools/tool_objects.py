@@ -182,6 +182,33 @@ def parser_of_type(type: type[Any]) -> tuple[Mapping[str, Any], Callable[[bytes]
     return parser.schema, lambda data: parse(data)[_INPUT]
 
 
+def renderer_of_type(type: Any, max_bytes: int) -> Callable[[Any], bytes]:  # noqa: A002 - as above
+    """The function from a value to JSON, which raises as `CompiledTool.render` does.
+
+    Raises:
+        DeclarationError: The type has no JSON form.
+    """
+    try:
+        return output_renderer(_of_type, _plan(returns=type)).limited(max_bytes)
+    except (UnusableType, NameError) as problem:
+        raise DeclarationError(f"{getattr(type, '__qualname__', type)}: {problem}") from None
+
+
+def reader_of_type(type: Any) -> Callable[[bytes], Any]:  # noqa: A002 - as above
+    """The function from the JSON of a value of any type to the value, which raises as `CompiledTool.parse` does.
+
+    Raises:
+        DeclarationError: The type has no JSON form.
+    """
+    if is_object_type(type):
+        return parser_of_type(type)[1]
+    try:
+        parse = arguments_parser(_of_type, _plan(argument=type)).bind({})
+    except (UnusableType, NameError) as problem:
+        raise DeclarationError(f"{getattr(type, '__qualname__', type)}: {problem}") from None
+    return lambda data: parse(b'{"%b":%b}' % (_INPUT.encode(), data))[_INPUT]
+
+
 _INPUT = "input"
 
 

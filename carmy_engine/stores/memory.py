@@ -11,6 +11,7 @@ import msgspec
 
 from .._config.settings import StoreSettings
 from .._model.cause import Cause
+from .._model.checkpoint import Checkpoint, RunStatus
 from .._model.protocols import StoreFull
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import Outcome
@@ -28,7 +29,61 @@ _ENTRY_BYTES = 512
 """Bytes of an entry beside its output or error."""
 
 
-class MemoryStore:
+MAX_THREADS = 10_000
+"""Threads of graphs with checkpoints. Beyond it, the one that ended first gives way."""
+
+MAX_CHECKPOINTS = 100
+"""Checkpoints of one thread, each with the whole state; the oldest give way."""
+
+
+class MemoryCheckpoints:
+    """Checkpoints of graphs in memory; see `carmy_engine.abc.CheckpointStore`.
+
+    Args:
+        max_threads: Threads at one time.
+        max_checkpoints: Checkpoints of one thread.
+    """
+
+    def __init__(self, *, max_threads: int = MAX_THREADS, max_checkpoints: int = MAX_CHECKPOINTS) -> None:
+        self._max_threads = max_threads
+        self._max_checkpoints = max_checkpoints
+        self._threads: dict[tuple[str, str], deque[Checkpoint]] = {}
+        self._ended: dict[tuple[str, str], None] = {}
+        """Threads whose last run has ended, in the order of the ends."""
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        """See `CheckpointStore.save_checkpoint`."""
+        key = checkpoint.graph, checkpoint.thread_id
+        thread = self._threads.get(key)
+        if thread is None:
+            if len(self._threads) >= self._max_threads:
+                if not self._ended:
+                    raise StoreFull
+                oldest = next(iter(self._ended))
+                del self._ended[oldest], self._threads[oldest]
+            thread = self._threads[key] = deque(maxlen=self._max_checkpoints)
+        elif thread[-1].number >= checkpoint.number:
+            return False
+        thread.append(checkpoint)
+        self._ended.pop(key, None)
+        if checkpoint.status in _ENDED:
+            self._ended[key] = None
+        return True
+
+    async def latest_checkpoint(self, graph: str, thread_id: str) -> Checkpoint | None:
+        """See `CheckpointStore.latest_checkpoint`."""
+        thread = self._threads.get((graph, thread_id))
+        return None if thread is None else thread[-1]
+
+    async def checkpoints(self, graph: str, thread_id: str, *, limit: int = 100) -> list[Checkpoint]:
+        """See `CheckpointStore.checkpoints`."""
+        return list(islice(reversed(self._threads.get((graph, thread_id), ())), limit))
+
+
+_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT})
+
+
+class MemoryStore(MemoryCheckpoints):
     """A store in memory. Completed entries age out after the retention; running and interrupted ones never do.
 
     A full store drops completed entries of tools that may be repeated, the oldest first. It drops no others: an id may stand for
@@ -51,6 +106,7 @@ class MemoryStore:
         retention: float = RETENTION_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__()
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._retention = retention

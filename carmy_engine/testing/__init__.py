@@ -7,6 +7,7 @@
 - `compile_tool` makes a `CompiledTool`, which `carmy_engine.open_engine` takes, from a tool.
 - `check_executor` proves that an executor, such as the client of a transport, runs tools as the engine does.
 - `check_store` proves that a store keeps request_ids as the engine needs it.
+- `check_checkpoints` proves that a store keeps the checkpoints of graphs.
 
 No test framework is required.
 """
@@ -18,6 +19,7 @@ from .._tools.declaration import compile_tool
 from ._probe import Probe
 from ._stage import Stage
 from ._suite import RequirementError
+from .checkpoints import CHECKPOINT_CHECKS, CheckpointCheck, check_checkpoints
 from .client import ScriptedClient
 from .executor import EXECUTOR_CHECKS, ExecutorCheck, MakeExecutor, check_executor
 from .sinks import RecordingSink
@@ -26,9 +28,11 @@ from .tools import ACTORS, SCRIPTED_TOOLS, compile_scripted
 
 __all__ = [
     "ACTORS",
+    "CHECKPOINT_CHECKS",
     "EXECUTOR_CHECKS",
     "SCRIPTED_TOOLS",
     "STORE_CHECKS",
+    "CheckpointCheck",
     "CompiledTool",
     "ExecutorCheck",
     "MakeExecutor",
@@ -39,6 +43,7 @@ __all__ = [
     "ScriptedClient",
     "Stage",
     "StoreCheck",
+    "check_checkpoints",
     "check_executor",
     "check_store",
     "compile_scripted",

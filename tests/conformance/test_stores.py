@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from carmy_engine.stores.memory import MemoryStore
+from carmy_engine.stores.memory import MemoryCheckpoints, MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
-from carmy_engine.testing import STORE_CHECKS, MakeStore, StoreCheck
+from carmy_engine.testing import CHECKPOINT_CHECKS, STORE_CHECKS, CheckpointCheck, MakeStore, StoreCheck
 
 
 @asynccontextmanager
@@ -39,3 +39,20 @@ MAKERS: dict[str, MakeStore] = {"memory": memory, "sqlite": sqlite}
 async def test_store(check: StoreCheck, maker: str) -> None:
     """A store meets the requirement that the check states."""
     await check.run(MAKERS[maker])
+
+
+@asynccontextmanager
+async def memory_alone() -> AsyncIterator[MemoryCheckpoints]:
+    """Checkpoints in memory, without a store for executions."""
+    yield MemoryCheckpoints()
+
+
+@pytest.mark.parametrize("check", CHECKPOINT_CHECKS, ids=str)
+@pytest.mark.parametrize("maker", ["alone", *MAKERS])
+async def test_checkpoints(check: CheckpointCheck, maker: str) -> None:
+    """A store of checkpoints meets the requirement that the check states."""
+    make = MAKERS.get(maker)
+    if make is None:
+        await check.run(memory_alone)
+    else:
+        await check.run(lambda: make(clock=lambda: 1_700_000_000.0, retention=100.0, max_entries=4))  # type: ignore[arg-type,return-value] # both stores keep checkpoints

@@ -2,7 +2,7 @@
 
 ``_store`` is the store. Its methods are jobs for ``_writer``, which groups them into transactions of ``_database``. In a transaction,
 ``_entries`` reads and writes rows (``_rows``) of the tables that ``_schema`` defines. ``_liveness_locks`` show which stores are alive.
-``_records`` are the audit trail; ``_sink`` adds to it through the writer.
+``_checkpoints`` are the positions of graphs. ``_records`` are the audit trail; ``_sink`` adds to it through the writer.
 """
 
 from ..._model.extras import missing_extra

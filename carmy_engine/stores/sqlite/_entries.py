@@ -11,6 +11,7 @@ from ..._model.protocols import StoreFull
 from ..._model.record import ExecutionRecord
 from ..._model.reservation import Reservation, ReservationState
 from ..._model.result import ExecutionStatus
+from ._checkpoints import Checkpoints
 from ._connection import Connection
 from ._limits import SqliteLimits
 from ._liveness_locks import LivenessLocks
@@ -97,10 +98,12 @@ class Entries:
 
     Attributes:
         records: The audit records, in the same transaction.
+        checkpoints: The checkpoints of graphs, in the same transaction.
     """
 
     def __init__(self, connection: Connection, locks: LivenessLocks, owner: int, bounds: Bounds) -> None:
         self.records = Records(connection, bounds.limits)
+        self.checkpoints = Checkpoints(connection, bounds.limits, bounds.clock() - bounds.retention)
         self._connection = connection
         self._locks = locks
         self._owner = owner

@@ -20,6 +20,7 @@ class SqliteLimits(msgspec.Struct, frozen=True, kw_only=True):
         max_records: Audit records in the file, about half a kilobyte each. Older ones go first.
         max_swept: Old entries, and old records, that one transaction drops: more than it can add, and few enough not to delay callers.
         max_read_records: Records that one transaction looks at: others wait for it meanwhile, some ten milliseconds.
+        max_checkpoints: Checkpoints of one thread of a graph, each with the whole state. Older ones go first.
     """
 
     patience_secs: float = 5.0
@@ -30,6 +31,7 @@ class SqliteLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int = 2_000_000
     max_swept: int = 2000
     max_read_records: int = 20_000
+    max_checkpoints: int = 1000
 
 
 DEFAULT_LIMITS = SqliteLimits()

@@ -82,6 +82,23 @@ MIGRATIONS = (
     ALTER TABLE entries ADD COLUMN repeatable INTEGER NOT NULL DEFAULT 0;
     CREATE INDEX entries_that_give_way ON entries (finished_at) WHERE state = 'completed' AND repeatable = 1;
     """,
+    """
+    -- The positions of runs of graphs. `ended_at` is set in the last checkpoint of a thread whose last run has ended.
+    CREATE TABLE checkpoints (
+        id INTEGER PRIMARY KEY,
+        graph TEXT NOT NULL,
+        thread_id TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        run_id TEXT NOT NULL,
+        status TEXT NOT NULL,
+        node TEXT,
+        saved_at REAL NOT NULL,
+        document BLOB NOT NULL,
+        ended_at REAL,
+        UNIQUE (graph, thread_id, number)
+    ) STRICT;
+    CREATE INDEX checkpoints_by_end ON checkpoints (ended_at) WHERE ended_at IS NOT NULL;
+    """,
 )
 """Each leads from one version to the next; the version of a file is how many it has had. Never change one, add one."""
 

@@ -14,6 +14,7 @@ import trio
 
 from ..._config.settings import StoreSettings
 from ..._model.cause import Cause
+from ..._model.checkpoint import Checkpoint
 from ..._model.errors import ConfigurationError
 from ..._model.protocols import StoreError
 from ..._model.record import ExecutionRecord
@@ -221,6 +222,19 @@ class SqliteStore:
             if before is None:
                 break
         return found
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        """See `CheckpointStore.save_checkpoint`."""
+        return await self._writer.do(Job(lambda entries: entries.checkpoints.save(checkpoint)))
+
+    async def latest_checkpoint(self, graph: str, thread_id: str) -> Checkpoint | None:
+        """See `CheckpointStore.latest_checkpoint`."""
+        found = await self.checkpoints(graph, thread_id, limit=1)
+        return found[0] if found else None
+
+    async def checkpoints(self, graph: str, thread_id: str, *, limit: int = 100) -> list[Checkpoint]:
+        """See `CheckpointStore.checkpoints`."""
+        return await self._writer.do(Job(lambda entries: entries.checkpoints.newest(graph, thread_id, limit)))
 
     async def aclose(self) -> None:
         """Write what is waiting, interrupt what this store has left running, and close the file. Idempotent.
