@@ -177,7 +177,7 @@ async def test_a_retry_replays_what_had_happened() -> None:
 
 
 async def test_calls_at_once_have_names() -> None:
-    """Calls that run at the same time are told apart by their steps, whatever their order."""
+    """Calls that run at the same time have identities of their own by their steps, whatever their order."""
     effects: list[int] = []
 
     @tool(effect="write", parallel_safe=True, register=False)

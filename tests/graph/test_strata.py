@@ -131,7 +131,7 @@ def test_the_manifest() -> None:
 
 
 def test_registering_and_narrowing() -> None:
-    """A duplicate name is refused and nothing is added; a subset keeps the order, knows its names, and can only narrow."""
+    """A duplicate name is refused and nothing is added; a subset keeps the order, refuses unknown names, and can only narrow."""
     tools = registry()
     with pytest.raises(AgentError, match="DUPLICATE_TOOL"):
         tools.register(InventoryTools())
