@@ -115,7 +115,7 @@ def test_an_empty_graph_and_a_state_that_is_none() -> None:
 def test_a_loop_needs_a_limit_at_one_node() -> None:
     """A limit at any node of a loop is enough; a loop of one node is one."""
     graph = StateGraph(Count).node("a", step).node("b", step, max_visits=3).edge("a", "b")
-    assert graph.branch("b", lambda state: "a", ["a", END]).compile()
+    assert graph.branch("b", lambda state: "a", ["a", END]).compile().name == "Count"
     with pytest.raises(GraphError, match="a -> a: this loop has no limit"):
         StateGraph(Count).node("a", step).branch("a", lambda state: "a", ["a", END]).compile()
 
