@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -328,7 +328,7 @@ class HistoryEntry(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=Fal
 
 
 @asynccontextmanager
-async def _stream(run: Any) -> AsyncIterator[trio.abc.ReceiveChannel[RunEvent]]:
+async def _stream(run: Callable[[Emit], Awaitable[object]]) -> AsyncIterator[trio.abc.ReceiveChannel[RunEvent]]:
     send, receive = trio.open_memory_channel[RunEvent](MAX_PENDING_EVENTS)
 
     async def drive() -> None:

@@ -51,11 +51,7 @@ class CompiledGraph(Generic[S]):
             checkpoints: Where the positions of runs are saved; default: the store of the engine, if it can, else memory.
             observers: Are entered around runs and nodes.
         """
-        if not isinstance(engine, BoundEngine):
-            raise DeclarationError(
-                f"graph {self.name!r}: bind takes an open engine, not {described(engine)}; write"
-                " 'async with app.open() as engine:'"
-            )
+        _check_engine(engine, self.name)
         return BoundGraph(self, engine, checkpoints, tuple(observers))
 
     def draw(self, format: Literal["mermaid", "text"] = "mermaid") -> str:  # noqa: A002 - the usual name
@@ -112,3 +108,10 @@ class CompiledGraph(Generic[S]):
 
     def __repr__(self) -> str:
         return f"<CompiledGraph {self.name}: {', '.join(map(str, self.layout.nodes))}>"
+
+
+def _check_engine(engine: object, name: str) -> None:
+    if not isinstance(engine, BoundEngine):
+        raise DeclarationError(
+            f"graph {name!r}: bind takes an open engine, not {described(engine)}; write 'async with app.open() as engine:'"
+        )

@@ -168,11 +168,9 @@ def _loops(layout: Layout) -> Iterator[tuple[str, ...]]:
     Nodes with a limit are left out first: what remains must have no loop.
     """
     free = {path for path, node in layout.nodes.items() if node.max_visits is None}
-    following = {
-        path: {target for target, _ in layout.ways(path) if target in free}
-        | ({layout.fan_outs[path].then} & free if path in layout.fan_outs else set())
-        for path in free
-    }
+    following = {path: {target for target, _ in layout.ways(path) if target in free} for path in free}
+    for path in free & layout.fan_outs.keys():
+        following[path] |= {layout.fan_outs[path].then} & free
     found: set[frozenset[str]] = set()
     for start in layout.nodes:
         if start not in free:
