@@ -26,6 +26,9 @@ from .._model.errors import ClosedError
 MAX_ROUND_SECONDS = 0.01
 """After which a round ends, with calls left for the next one. Exceeded by one call at most."""
 
+MAX_PARKED = 64
+"""Tasks that wait to lead again; each takes a few kilobytes."""
+
 
 class RunSoon(Protocol):
     """Calls a function in the trio thread, unless that has ended."""
@@ -108,6 +111,8 @@ class Dispatcher:
         self._deliver = deliver
         self._queue: deque[Call] = deque()
         self._finished: list[Call] = []
+        self._parked: list[trio.lowlevel.Task] = []
+        """Followers that have ended a call and can lead again: a new task costs five times as much as waking one."""
         self._is_awake = True
         self._closed: str | None = None
         """Why it takes no more calls."""
@@ -175,20 +180,39 @@ class Dispatcher:
             self._deliver(ended)
 
     async def _lead(self, nursery: trio.Nursery) -> None:
-        with trio.CancelScope() as scope:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            while (blocked := self._run_round(scope)) is None:
-                await self._wait()
-            nursery.start_soon(self._lead, nursery)
-            call = blocked.call
-            try:
-                call.value = await _resume(call.context, blocked)
-            except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
-                call.error = error
-                if is_cancel(error) and not call.is_left:
-                    call.error = ClosedError(f"{self.what} was closed while a call ran")
-            finally:
-                self._deliver([call])
+        while True:
+            with trio.CancelScope() as scope:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                while (blocked := self._run_round(scope)) is None:
+                    await self._wait()
+                if self._parked:
+                    trio.lowlevel.reschedule(self._parked.pop())
+                else:
+                    nursery.start_soon(self._lead, nursery)
+                call = blocked.call
+                try:
+                    call.value = await _resume(call.context, blocked)
+                except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
+                    call.error = error
+                    if is_cancel(error) and not call.is_left:
+                        call.error = ClosedError(f"{self.what} was closed while a call ran")
+                finally:
+                    self._deliver([call])
+            del blocked, call  # a parked task keeps no call
+            if len(self._parked) >= MAX_PARKED:
+                return
+            await self._park()
+
+    async def _park(self) -> None:
+        """Wait to become the leader."""
+        task = trio.lowlevel.current_task()
+
+        def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            self._parked.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._parked.append(task)
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
     async def _wait(self) -> None:
         """Wait for calls; return soon if there are some."""

@@ -13,7 +13,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]\n]*\]\(<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 _HEADING = re.compile(r"^#{1,6}\s+(?P<text>.+?)\s*$", re.MULTILINE)
-_COMMENT = re.compile(r"<!--(?P<text>.*?)-->\s*\Z", re.DOTALL)
+_COMMENT = re.compile(r"<!--(?P<text>(?:(?!-->).)*)-->\s*\Z", re.DOTALL)
 
 
 class Block(NamedTuple):

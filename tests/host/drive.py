@@ -72,6 +72,11 @@ async def call_together(engine: Any, requests: Sequence[ExecutionRequest], *, le
     return results
 
 
+async def pause(seconds: float) -> None:
+    """Let other tasks run."""
+    await (trio.sleep(seconds) if trio.lowlevel.in_trio_run() else asyncio.sleep(seconds))  # noqa: ASYNC105 - it is
+
+
 def timed(tool: str, timeout_ms: float, **arguments: Any) -> ExecutionRequest:
     """A request with a deadline."""
     return ExecutionRequest(tool=tool, arguments=arguments, timeout_ms=timeout_ms)
