@@ -181,27 +181,30 @@ class Dispatcher:
 
     async def _lead(self, nursery: trio.Nursery) -> None:
         while True:
-            with trio.CancelScope() as scope:
-                await trio.lowlevel.checkpoint_if_cancelled()
-                while (blocked := self._run_round(scope)) is None:
-                    await self._wait()
-                if self._parked:
-                    trio.lowlevel.reschedule(self._parked.pop())
-                else:
-                    nursery.start_soon(self._lead, nursery)
-                call = blocked.call
-                try:
-                    call.value = await _resume(call.context, blocked)
-                except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
-                    call.error = error
-                    if is_cancel(error) and not call.is_left:
-                        call.error = ClosedError(f"{self.what} was closed while a call ran")
-                finally:
-                    self._deliver([call])
-            del blocked, call  # a parked task keeps no call
+            await self._lead_once(nursery)
             if len(self._parked) >= MAX_PARKED:
                 return
             await self._park()
+
+    async def _lead_once(self, nursery: trio.Nursery) -> None:
+        """Run calls up to the first that has to wait, and then that one to its end."""
+        with trio.CancelScope() as scope:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            while (blocked := self._run_round(scope)) is None:
+                await self._wait()
+            if self._parked:
+                trio.lowlevel.reschedule(self._parked.pop())
+            else:
+                nursery.start_soon(self._lead, nursery)
+            call = blocked.call
+            try:
+                call.value = await _resume(call.context, blocked)
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread of the host
+                call.error = error
+                if is_cancel(error) and not call.is_left:
+                    call.error = ClosedError(f"{self.what} was closed while a call ran")
+            finally:
+                self._deliver([call])
 
     async def _park(self) -> None:
         """Wait to become the leader."""
