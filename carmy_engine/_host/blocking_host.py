@@ -17,6 +17,9 @@ from .._model.request import ExecutionRequest
 from .event_feed import EventFeed
 from .trio_thread import TrioThread
 
+SIGNAL_SECONDS = 0.2
+"""Interval at which the main thread looks for a signal that has arrived just before it began to wait."""
+
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -40,8 +43,13 @@ class _ThreadCall(Call):
 
     def wait(self) -> None:
         """Wait for its end; several threads may."""
-        with self.ended:  # unlike an event, a lock is one object of the system, and its wait can be interrupted
-            pass
+        # Unlike an event, a lock is one object of the system. Signals interrupt its wait, but not one that begins just after the signal.
+        if threading.current_thread() is threading.main_thread():
+            while not self.ended.acquire(timeout=SIGNAL_SECONDS):
+                pass
+        else:
+            self.ended.acquire()
+        self.ended.release()
 
     def resolve(self) -> None:
         """See `Delivery`."""
@@ -103,11 +111,18 @@ class BlockingHost(Generic[T]):
             WrongLoopError: A loop runs in this thread, which the call would block.
             ClosedError: The thread has ended.
         """
-        call = self.submit(function, *args)
+        check_no_loop(self._what)
+        call = _ThreadCall(function, args, None)
+        is_submitted = False
         try:
+            self._thread.dispatcher.submit(call)
+            is_submitted = True
+            self._thread.dispatcher.wake()
             call.wait()
         except BaseException:
-            self.end(call)
+            self._thread.dispatcher.leave(call)
+            if is_submitted:
+                call.wait()
             raise
         value: S = call.result()
         return value
