@@ -26,6 +26,14 @@ Bytes = Annotated[int, Meta(ge=1, le=2**48, description="a whole number of bytes
 Flag = Annotated[bool, Meta(description="true or false")]
 Text = Annotated[str, Meta(min_length=1, description="a text that is not empty")]
 Texts = Annotated[tuple[Text, ...], Meta(description="a list of texts, none of them empty")]
+RootPath = Annotated[
+    str,
+    Meta(
+        pattern=r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+\Z",
+        max_length=256,
+        description="a path such as /shop: of letters, digits and ._~-, without a slash at its end",
+    ),
+]
 Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
 Processes = Annotated[int, Meta(ge=1, le=256, description="a whole number, 1 to 256")]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
@@ -107,6 +115,8 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         security_headers: Add defensive headers to every answer.
         allowed_hosts: Names accepted in ``Host`` beside loopback, with or without a port.
         allowed_origins: Browser origins that may call, exact (``https://app.example``).
+        root_path: The prefix under which a proxy serves this server. Requests may arrive with it or without it, and the discovery
+            document lists the addresses with it.
         mcp: Serve MCP beside the other addresses, if the package for it is installed.
     """
 
@@ -134,6 +144,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     security_headers: Flag = False
     allowed_hosts: Texts = ()
     allowed_origins: Texts = ()
+    root_path: RootPath | None = None
     mcp: Flag = True
 
 

@@ -81,6 +81,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "http.security_headers": "TRUE",
         "http.allowed_hosts": "a.example, b.example",
         "http.allowed_origins": "https://a.example",
+        "http.root_path": "/shop/v1",
         "http.mcp": "false",
         "mcp.confirm": "refuse",
         "mcp.promote_after_secs": "0",
@@ -129,6 +130,7 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
             security_headers=True,
             allowed_hosts=("a.example", "b.example"),
             allowed_origins=("https://a.example",),
+            root_path="/shop/v1",
             mcp=False,
         ),
         mcp=McpSettings(confirm="refuse", promote_after_secs=0, sessions=False, names="declared"),
@@ -174,6 +176,10 @@ def test_an_empty_variable_counts_as_none(tmp_path: Path) -> None:
         ("allow_anonymous = 'yes'", "allow_anonymous must be true or false"),
         ("address = 'localhost'", "address must be HOST:PORT"),
         ("address = '127.0.0.1:65536'", "address must be HOST:PORT"),
+        *(
+            (f"[http]\nroot_path = '{path}'", "http.root_path must be a path")
+            for path in ("", "/", "a", "/a/", "/a//b", "/..", "/a b")
+        ),
         ("[http]\nallowed_hosts = 'a'", "http.allowed_hosts must be a list of texts"),
         ("[http]\nallowed_hosts = ['']", "http.allowed_hosts must be a list of texts"),
         ("name = ", "not valid TOML"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from carmy_engine import Engine, open_engine
+from carmy_engine import Engine, HttpSettings, Settings, open_engine
 from carmy_engine.testing import compile_tool
 from carmy_http import application
 from tests.http.tools import echo, progress, sleep
@@ -100,6 +100,19 @@ async def test_mounted_under_a_path() -> None:
             assert json.loads(answer.body)["execute_url"] == "/tools/agent/execute"
         assert (await Exchange(app, "GET", "/tools/health", root_path="/tools/").run()).status == 200
         assert (await Exchange(app, "GET", "/toolshealth", root_path="/tools").run()).status == 404
+
+
+async def test_the_prefix_of_the_server_comes_before_the_setting() -> None:
+    """``root_path`` of the scope replaces ``http.root_path``, which is the prefix where there is none."""
+    settings = Settings(http=HttpSettings(root_path="/shop"))
+    async with open_engine(tools=[compile_tool(echo, {})], settings=settings) as engine:
+        app = application(engine)
+        for path, root, found in [
+            ("/tools/.well-known/agent", "/tools", "/tools/agent/execute"),
+            ("/shop/.well-known/agent", "", "/shop/agent/execute"),
+        ]:
+            answer = await Exchange(app, "GET", path, root_path=root).run()
+            assert json.loads(answer.body)["execute_url"] == found
 
 
 async def test_lifespan() -> None:

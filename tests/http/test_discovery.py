@@ -93,3 +93,22 @@ async def test_catalog_lists_what_the_caller_may_use() -> None:
     assert [tool["name"] for tool in other.json["tools"]] == ["progress"]
     assert one.headers["etag"] != other.headers["etag"]
     assert refused.status == 403
+
+
+async def test_below_the_prefix_of_a_proxy() -> None:
+    """With ``http.root_path``, requests match with and without the prefix, once, and the document lists the addresses with it."""
+    async with serving(echo, http={"root_path": "/shop/v1"}) as server:
+        for path in ("/shop/v1/.well-known/agent", "/.well-known/agent"):
+            document = (await server.get(path)).json
+            assert [document[key] for key in ("tools_url", "execute_url", "mcp_url")] == [
+                "/shop/v1/agent/tools", "/shop/v1/agent/execute", "/shop/v1/mcp",
+            ]  # fmt: skip
+        for path, status in [
+            ("/shop/v1/health", 200), ("/shop/v1/agent/tools", 200), ("/shop/v1", 404), ("/shop/v1health", 404),
+            ("/shop/health", 404), ("/shop/v1/shop/v1/health", 404), ("/shop/v1/mcp", 400),
+        ]:  # fmt: skip
+            for _ in range(2):  # the second one has the head of the first
+                assert (await server.get(path)).status == status, path
+        for _ in range(2):
+            refused = await server.get("/shop/v1/shop/v1/agent/tools", {"host": "evil.example"})
+            assert (refused.status, refused.code) == (403, "FORBIDDEN")

@@ -38,6 +38,21 @@ async def test_upgrade() -> None:
     assert ready["server"] == "shop"
 
 
+async def test_below_the_prefix_of_a_proxy() -> None:
+    """With ``http.root_path``, the address is served with and without the prefix, and a refusal names it with the prefix."""
+    async with serving(http={"root_path": "/shop"}) as server:
+        for path in ("/shop/agent/ws", "/agent/ws"):
+            async with server.peer() as peer:
+                await peer.send(request(path))
+                assert (await peer.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 101"), path
+        for path in ("/shop/shop/agent/ws", "/shopagent/ws", "/shop"):
+            async with server.peer() as peer:
+                await peer.send(request(path))
+                refusal = await peer.refusal()
+                assert (refusal.status, refusal.body["error"]["code"]) == (404, "ROUTE_NOT_FOUND"), path
+                assert "/shop/agent/ws" in refusal.body["error"]["suggested_action"]
+
+
 async def test_upgrade_in_other_words() -> None:
     """Case, lists, several lines, a query and no subprotocol at all are fine, as RFC 6455 has it."""
     cases: list[tuple[dict[str, str | None], str | None]] = [

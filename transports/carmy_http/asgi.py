@@ -64,11 +64,11 @@ def asgi(endpoints: Endpoints) -> AsgiApplication:
 def read_scope(scope: Scope) -> tuple[RequestHead, str | None]:
     """The head of a request and the address of its client."""
     path, authority = split_path(scope["path"])  # hypercorn passes a target in absolute form as the path
+    head = RequestHead(method=scope["method"], path=path, headers=scope["headers"], authority=authority)
     root: str = scope.get("root_path", "").rstrip("/")
-    if root and path.startswith(root + "/"):
-        path = path[len(root) :]
+    if root:
+        head.set_root(root)
     client = scope.get("client")
-    head = RequestHead(method=scope["method"], path=path, root=root, headers=scope["headers"], authority=authority)
     return head, str(client[0]) if client else None
 
 

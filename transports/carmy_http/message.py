@@ -91,16 +91,20 @@ class RequestHead:
 
     __slots__ = ("_first", "authority", "headers", "match", "method", "path", "root")
 
-    def __init__(
-        self, *, method: str, path: str, root: str = "", headers: HeaderList, authority: bytes | None = None
-    ) -> None:
+    def __init__(self, *, method: str, path: str, headers: HeaderList, authority: bytes | None = None) -> None:
         self.method = method
         self.path = path
-        self.root = root
+        self.root = ""
         self.headers = headers
         self.authority = authority
         self.match: RouteMatch | None = None
         self._first: Mapping[bytes, bytes] = dict(reversed(headers))
+
+    def set_root(self, root: str) -> None:
+        """Set the prefix of the addresses, and remove it from the path if the request has come with it."""
+        self.root = root
+        if self.path.startswith(root + "/"):
+            self.path = self.path[len(root) :]
 
     def first(self, name: bytes) -> bytes | None:
         """The first value of a header, None when it is absent."""

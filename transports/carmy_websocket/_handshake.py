@@ -161,15 +161,19 @@ class HandshakeReader:
         )
 
 
-def check_route(head: Head) -> None:
+def check_route(head: Head, root: str = "") -> None:
     """Refuse a request for another resource or method.
+
+    Args:
+        head: The request.
+        root: The prefix under which a proxy serves this server. A request may have it or not.
 
     Raises:
         Refused: 404, 405.
     """
-    if head.path != PATH:
+    if head.path not in (PATH, root + PATH):
         error = AgentError.standard(
-            "ROUTE_NOT_FOUND", "there is nothing at this address", suggested_action=f"Open a WebSocket at {PATH}."
+            "ROUTE_NOT_FOUND", "there is nothing at this address", suggested_action=f"Open a WebSocket at {root}{PATH}."
         )
         raise Refused(error)
     if head.method != "GET":

@@ -124,7 +124,7 @@ class Connection:
         caller = await self._authenticate(head)
         if self._engine.settings.trust_traceparent:
             caller = within_trace(caller, header_values(head.headers, b"traceparent"))
-        check_route(head)
+        check_route(head, self._engine.settings.http.root_path or "")
         subprotocol = check_upgrade(head)
         if self._engine.stopping.is_set():
             raise AgentError.standard("SHUTTING_DOWN", "the server is shutting down", retry_after=1)

@@ -103,8 +103,7 @@ MOUNTED = Route({"DELETE": _mounted, "GET": _mounted, "POST": _mounted}, head=Fa
 """Without HEAD: the head of a stream contains no information."""
 
 
-def find_route(path: str) -> Route | None:
-    """The route of a path, None when there is none."""
+def _route_of(path: str) -> Route | None:
     route = ROUTES.get(path)
     if route is None and path.startswith(executions.EXECUTIONS_PREFIX):
         rest = path.removeprefix(executions.EXECUTIONS_PREFIX)
@@ -190,7 +189,7 @@ class Endpoints:
         Raises:
             AgentError: ``FORBIDDEN``. Nothing is stored.
         """
-        route = self._find_route(head.path)
+        route = self.find_route(head)
         is_open = route is not None and route.is_open
         if not is_open:  # probes ask for health by whatever address they have
             self._guard.check_host(head)
@@ -211,11 +210,16 @@ class Endpoints:
             return functools.partial(_answer_other_method, route.allow)
         return factory(self, head)
 
-    def _find_route(self, path: str) -> Route | None:
-        route = find_route(path)
+    def find_route(self, head: RequestHead) -> Route | None:
+        """The route of a request, None when there is none. The prefix of the setting ``http.root_path`` is removed from its path."""
+        if (
+            self.settings.root_path is not None and not head.root
+        ):  # where an ASGI server has set one, that is the prefix
+            head.set_root(self.settings.root_path)
+        route = _route_of(head.path)
         if self._only_mounts and route is not None and not route.is_open:
             route = None
-        return MOUNTED if route is None and path in self.mounts else route
+        return MOUNTED if route is None and head.path in self.mounts else route
 
     def refusal(self, status: int, reason: str, peer: str | None) -> Response:
         """The answer to bytes that are not a request.

@@ -26,7 +26,6 @@ from carmy_engine.errors import AgentError
 from carmy_engine.transport import contain
 from carmy_net.http1 import END_OF_HEAD, BodyReader, FramingError, HeadReader
 
-from ..api.endpoints import find_route
 from ..limits import READ_BYTES
 from ..message import Answer, Disconnected, Response, body_too_large, render_response
 from .body_writer import NativeBodyWriter
@@ -254,7 +253,7 @@ class NativeConnection:
 
     async def _answer_reserved(self, request: NativeRequest) -> Answer:
         is_full = self._shared.is_full()
-        route = find_route(request.head.path)
+        route = self._shared.endpoints.find_route(request.head)
         if is_full and (route is None or not route.is_open):
             return self._shared.endpoints.refuse(_no_room(), self.peer)
         self._reserved = is_full
