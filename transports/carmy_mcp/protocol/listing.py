@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from carmy_engine import Catalog, Effect, PublicSpec, ToolSpec
+from carmy_engine.content import has_content
+
+T = TypeVar("T")
 
 PAGE_TOOLS = 200
 """Tools of one page. The schemas of more would fill a model's context first."""
@@ -38,10 +41,21 @@ def page_of(
     Raises:
         StaleCursorError: The cursor is none of ours, or the catalog has changed since.
     """
-    start = 0 if cursor is None else _position(cursor, catalog.version)
+    specs, following = part_of(catalog.tools, catalog.version, cursor)
+    return [_entry(spec, name_for(spec.name)) for spec in specs], following
+
+
+def part_of(items: Sequence[T], version: str, cursor: str | None) -> tuple[Sequence[T], str | None]:
+    """The items of one page, and the cursor of the next one; see `page_of`.
+
+    Args:
+        items: All of them.
+        version: Changes with them.
+        cursor: As it was given with the page before; None for the first.
+    """
+    start = 0 if cursor is None else _position(cursor, version)
     end = start + PAGE_TOOLS
-    following = None if end >= len(catalog.tools) else _cursor(end, catalog.version)
-    return [_entry(spec, name_for(spec.name)) for spec in catalog.tools[start:end]], following
+    return items[start:end], None if end >= len(items) else _cursor(end, version)
 
 
 def is_wrapped(spec: PublicSpec | ToolSpec) -> bool:
@@ -69,6 +83,8 @@ def _entry(spec: PublicSpec, name: str) -> dict[str, Any]:
     }
     if name != spec.name:
         entry["title"] = entry["_meta"]["carmy/name"] = spec.name
+    if spec.title is not None:
+        entry["title"] = spec.title
     output = _output_schema(spec)
     if output is not None:
         entry["outputSchema"] = output
@@ -77,6 +93,8 @@ def _entry(spec: PublicSpec, name: str) -> dict[str, Any]:
 
 def _output_schema(spec: PublicSpec) -> dict[str, Any] | None:
     """An object's schema as it is; any other as that of the member ``result``; None when it cannot be moved there."""
+    if has_content(spec.output_schema):
+        return None  # blocks have no schema in the protocol
     if not is_wrapped(spec):
         return dict(spec.output_schema)
     inner = dict(spec.output_schema)

@@ -110,6 +110,100 @@ class TaskParams(_Params, frozen=True):
     task_id: str
 
 
+class ReadParams(_Params, frozen=True):
+    """Of ``resources/read``, ``resources/subscribe`` and ``resources/unsubscribe``."""
+
+    uri: str
+    request_state: str | None = None
+    input_responses: dict[str, msgspec.Raw] | None = None
+
+
+class PromptParams(_Params, frozen=True):
+    """Of ``prompts/get``."""
+
+    name: str
+    arguments: dict[str, str] | None = None
+    request_state: str | None = None
+    input_responses: dict[str, msgspec.Raw] | None = None
+
+
+class Reference(_Params, frozen=True):
+    """What is completed: a prompt by its name, or a template by its address."""
+
+    type: Literal["ref/prompt", "ref/resource"]
+    name: str | None = None
+    uri: str | None = None
+
+
+class Argument(_Params, frozen=True):
+    """An argument of which the beginning is known."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(_Params, frozen=True):
+    """The other arguments."""
+
+    arguments: dict[str, str] | None = None
+
+
+class CompleteParams(_Params, frozen=True):
+    """Of ``completion/complete``."""
+
+    ref: Reference
+    argument: Argument
+    context: CompletionContext | None = None
+
+
+class LevelParams(_Params, frozen=True):
+    """Of ``logging/setLevel``."""
+
+    level: Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+class SubscriptionFilter(_Params, frozen=True, omit_defaults=True):
+    """The changes that a client wants to be notified of."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+class ListenParams(_Params, frozen=True):
+    """Of ``subscriptions/listen``."""
+
+    notifications: SubscriptionFilter
+
+
+class SampleResult(_Params, frozen=True):
+    """A message of the client's model."""
+
+    model: str
+    content: list[Any] | dict[str, Any]
+    role: str = "assistant"
+    stop_reason: str | None = None
+
+    @property
+    def blocks(self) -> list[Any]:
+        """The content, one block or several."""
+        return self.content if isinstance(self.content, list) else [self.content]
+
+
+class RootEntry(_Params, frozen=True):
+    """A root."""
+
+    uri: str
+    name: str | None = None
+
+
+class RootsResult(_Params, frozen=True):
+    """The roots of a client."""
+
+    roots: list[RootEntry]
+
+
 class CancelledParams(_Params, frozen=True):
     """Of ``notifications/cancelled``."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from carmy_engine import ErrorInfo, ExecutionResult, ExecutionStatus
+from carmy_engine.content import Content
 from carmy_engine.providers import text_of
 
+from .blocks import block_of
 from .errors import error_data
+from .params import Client
 
 COMPLETE = b',"resultType":"complete"'
 """Required in every result since 2026-07-28."""
@@ -67,6 +71,21 @@ class ResultWriter:
             COMPLETE if modern else b"",
             stamp,
         )
+
+    def content_result(self, content: Sequence[Content], result: ExecutionResult, client: Client) -> bytes:
+        """The result of ``tools/call`` for a tool that returns content.
+
+        Args:
+            content: The content.
+            result: The outcome.
+            client: The client.
+        """
+        meta: dict[str, Any] = {}
+        _add_circumstances(meta, result)
+        members: dict[str, Any] = {"content": [block_of(one, client.version) for one in content], "isError": False}
+        if meta:
+            members["_meta"] = meta
+        return self.result(members, modern=client.is_modern)
 
     def _text(self, data: bytes) -> bytes:
         """The output as the JSON of a text: a text as it is, other outputs as their JSON."""

@@ -42,7 +42,7 @@ _FORM: dict[str, Any] = {
 }
 
 
-class Asking(Protocol):
+class Prompt(Protocol):
     """Asks about one call; see `carmy_engine.abc.Confirm`.
 
     Attributes:
@@ -72,7 +72,7 @@ class Questions:
         self.waiting = 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    def about(self, exchange: Exchange, params: CallParams) -> Asking | None:
+    def about(self, exchange: Exchange, params: CallParams) -> Prompt | None:
         """Return the prompt for a call; None if its client supports none."""
         client = exchange.client
         if client.version < _SINCE or not client.capabilities.can_show_forms:

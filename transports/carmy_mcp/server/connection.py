@@ -21,7 +21,8 @@ from ..protocol.connection import ServerProtocol, ServerState, key_of
 from ..protocol.errors import INTERNAL_ERROR, JsonRpcError, RemoteProtocolError
 from ..protocol.messages import ErrorResponse, Id, Notification, Request, Response, encode_notification
 from ..protocol.params import CancelledParams, parse
-from .exchange import Exchange
+from .exchange import Exchange, SessionState
+from .listening import announce
 from .questions import OpenRequests
 from .server import McpServer
 
@@ -98,12 +99,14 @@ class Connection:
         self._running: dict[Id, Exchange] = {}
         self._idle = trio.Event()
         self._ended = trio.Event()
+        self._nursery: trio.Nursery
         self._readers = trio.lowlevel.ParkingLot()
         """Reader tasks that have finished a request and are idle."""
         self._context = copy_context()
         self._serving = trio.CancelScope()
         self._left = False
         """The client takes no further answer."""
+        self._session: SessionState | None = None
 
     async def run(self) -> None:
         """Serve until the connection ends."""
@@ -123,6 +126,7 @@ class Connection:
 
     async def _serve(self) -> None:
         async with trio.open_nursery() as requests:
+            self._nursery = requests
             requests.start_soon(self._watch_stop)
             requests.start_soon(self._read, requests)
             await self._ended.wait()
@@ -217,6 +221,8 @@ class Connection:
             except JsonRpcError as error:
                 await self._send(self._protocol.send_error(message.id, error))
                 return None
+            if self._session is None and self._protocol.state is ServerState.HANDSHAKE:
+                self._session = SessionState(await self._nursery.start(announce, self.caller, self))
             exchange = self._running[key_of(message.id)] = Exchange(message, client, self.caller, self)
             return exchange
         if isinstance(message, Response | ErrorResponse):
@@ -274,6 +280,11 @@ class Connection:
     # The way back of a request
 
     @property
+    def session(self) -> SessionState | None:
+        """See `Peer`."""
+        return self._session
+
+    @property
     def can_ask(self) -> bool:
         """See `Peer`."""
         return self._protocol.state is ServerState.HANDSHAKE
@@ -282,6 +293,12 @@ class Connection:
         """See `Peer`."""
         with contextlib.suppress(trio.ClosedResourceError):
             await self._send(encode_notification(method, params))
+
+    def notify_soon(self, method: str, params: Any) -> None:
+        """See `Peer`."""
+        with contextlib.suppress(trio.ClosedResourceError):
+            if not self._left:
+                self._out.put(encode_notification(method, params))
 
     async def ask(self, method: str, params: Any) -> msgspec.Raw:
         """See `Peer`."""

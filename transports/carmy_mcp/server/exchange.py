@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from carmy_engine import AgentContext, BoundEngine, Cause
+from carmy_engine.abc import Watch
 from carmy_engine.transport import LazyDeadlineScope
 
 from ..protocol.messages import Id, Request
@@ -20,6 +21,23 @@ Owner: TypeAlias = tuple[str | None, str | None]
 def owner_of(context: AgentContext) -> Owner:
     """Return the owner of what a caller leaves behind."""
     return context.principal, context.session
+
+
+NEVER = trio.Event()
+"""An event that is never set."""
+
+
+class SessionState:
+    """What a client has set for its session.
+
+    Attributes:
+        log_level: The least severe level of log messages that it takes.
+        watch: The changes that it is notified of.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.log_level: str | None = "info"
+        self.watch = watch
 
 
 class Peer(Protocol):
@@ -36,8 +54,17 @@ class Peer(Protocol):
         """True if the client answers requests of the server."""
         ...
 
+    @property
+    def session(self) -> SessionState | None:
+        """The session of the request; None where each request stands alone."""
+        ...
+
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification. Waits while the client does not read."""
+        ...
+
+    def notify_soon(self, method: str, params: Any) -> None:
+        """Send a notification without waiting. The caller bounds their number."""
         ...
 
     async def ask(self, method: str, params: Any) -> msgspec.Raw:

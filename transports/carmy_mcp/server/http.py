@@ -59,10 +59,11 @@ from ..protocol.messages import Request as RpcRequest
 from ..protocol.messages import Response as RpcResponse
 from ..protocol.params import NO_CAPABILITIES, CancelledParams, Client, client_of, meta_of, parse, parse_call
 from ..protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS, UNSTATED_VERSION
-from .exchange import Exchange, owner_of
+from .exchange import NEVER, Exchange, SessionState, owner_of
+from .listening import announce
 from .server import McpServer
 from .sessions import FullError, Session, Sessions
-from .streams import NEVER, EventStream
+from .streams import EventStream
 
 log = logging.getLogger("carmy.mcp")
 
@@ -240,7 +241,10 @@ class HttpApplication:
             evicted.stop()
         session_id = secrets.token_hex(16)
         result = await self.server.answer(Exchange(message, client, caller, _Nobody()))
-        self._sessions.add(session_id, owner, protocol, EventStream(EventLog("0", self._limits.max_replay_bytes)))
+        standing = EventStream(EventLog("0", self._limits.max_replay_bytes))
+        session = self._sessions.add(session_id, owner, protocol, standing)
+        with self._sessions.using(session_id, session):
+            session.state = SessionState(await self._nursery.start(_announce, session, caller))
         headers = (*_JSON, (SESSION_ID, session_id.encode()))
         return Response(200, headers, encode_result(message.id, result))
 
@@ -293,6 +297,7 @@ class HttpApplication:
             EventLog(secrets.token_hex(8), self._limits.max_replay_bytes),
             session.questions,
         )
+        stream.session = session.state
         exchange = Exchange(message, client, caller, stream)
         stream.exchange = session.running[key_of(message.id)] = exchange
         session.streams[stream.log.stream] = stream
@@ -404,6 +409,10 @@ class HttpApplication:
         """End what `watch` has begun."""
         self._late.pop(reply, None)
 
+    def start_flush(self, reply: Reply) -> None:
+        """Send the notifications of a reply soon."""
+        self._nursery.start_soon(reply.flush_guarded)
+
     async def _stream_late(self) -> None:
         while True:
             while not self._late:  # it may have been a moment's wait
@@ -459,6 +468,10 @@ class _Nobody:
 
     can_ask = False
     input_closed = NEVER
+    session: SessionState | None = None
+
+    def notify_soon(self, method: str, params: Any) -> None:
+        """See `Peer`."""
 
     async def notify(self, method: str, params: Any) -> None:
         """See `Peer`."""
@@ -490,6 +503,7 @@ class Reply(StreamResponse):
         "_is_over",
         "_lock",
         "_over",
+        "_pending",
         "_place",
         "_request",
         "_streams",
@@ -521,6 +535,7 @@ class Reply(StreamResponse):
         self._over: trio.Event | None = None
         self._lock: trio.Lock | None = None
         self._writer: BodyWriter | None = None
+        self._pending: list[bytes] = []
         if place is not None:
             place.session.running[key_of(message.id)] = exchange
 
@@ -549,6 +564,8 @@ class Reply(StreamResponse):
             await self._send(OPENING)
         document, status = await self._app.answer(self.exchange)
         self._finish()
+        if self._pending and not self.exchange.is_unanswered:
+            await self._flush()
         if not self._begun:
             if document is None:
                 return Response(200, (*EVENT_STREAM, *self.headers))
@@ -586,9 +603,35 @@ class Reply(StreamResponse):
         """See `Peer`."""
         return self._place is not None
 
+    @property
+    def session(self) -> SessionState | None:
+        """See `Peer`."""
+        return None if self._place is None else self._place.session.state
+
     async def notify(self, method: str, params: Any) -> None:
         """See `Peer`."""
+        await self._flush()
         await self._send_message(encode_notification(method, params))
+
+    def notify_soon(self, method: str, params: Any) -> None:
+        """See `Peer`."""
+        self._pending.append(render_event(encode_notification(method, params)))
+        if len(self._pending) == 1:
+            self._app.start_flush(self)
+
+    async def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            await self._send(b"".join(pending))
+
+    async def flush_guarded(self) -> None:
+        """Send what `notify_soon` has left, from another task."""
+        try:
+            if not self._is_over:
+                await self._flush()
+        except BaseException as error:
+            raise_own(error)
+            log.debug("a notification could not be sent", exc_info=True)
 
     async def _send_message(self, message: bytes) -> None:
         if not self._is_over:
@@ -642,6 +685,15 @@ class StreamReply(StreamResponse):
         finally:
             if stream.exchange is not None and not stream.has_ended and not stream.has_reader:
                 self._app.start_expiry(stream.exchange, stream)
+
+
+async def _announce(session: Session, caller: BoundEngine, *, task_status: trio.TaskStatus[Any]) -> None:
+    """Send all changes to the standing stream of a session, until it ends."""
+    try:
+        with session.announcing:
+            await announce(caller, session.standing, task_status=task_status)
+    except BaseException as error:  # noqa: BLE001 - others have the same nursery
+        contain(error, log, "a background task of MCP failed")
 
 
 async def _guarded(task: Callable[[], Awaitable[None]]) -> None:

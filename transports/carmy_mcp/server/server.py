@@ -15,9 +15,13 @@ from ..protocol.methods import has
 from ..protocol.params import SERVER_INFO
 from ..protocol.results import ResultWriter
 from ..protocol.versions import VERSIONS
+from .asking import Asking
 from .confirmations import Questions
 from .exchange import Exchange
 from .features import Feature, Handler
+from .listening import Listening
+from .reading import Completions, Prompts, Resources, has_any
+from .rounds import Rounds
 from .tasks import Tasks
 from .tools import Tools
 
@@ -42,12 +46,26 @@ class McpServer:
     def __init__(self, engine: Engine, nursery: trio.Nursery) -> None:
         limits = engine.settings.mcp
         self.engine = engine
-        self.info = {"name": engine.name, "version": engine.settings.version or __version__}
+        settings = engine.settings
+        self.info = {"name": engine.name, "version": settings.version or __version__}
+        if settings.title is not None:
+            self.info["title"] = settings.title
+        self._about = {} if settings.instructions is None else {"instructions": settings.instructions}
         self.writer = ResultWriter({SERVER_INFO: self.info}, limits.max_text_bytes)
         self.questions = Questions(engine.stopping, limits)
         self.tasks = Tasks(nursery, limits) if limits.promote_after_secs else None
-        self.tools = Tools(engine, self.writer, self.questions if limits.confirm == "ask" else None, self.tasks)
-        self._features: Sequence[Feature] = [self.tools, *([] if self.tasks is None else [self.tasks])]
+        asking = Asking(Rounds(nursery, limits))
+        questions = self.questions if limits.confirm == "ask" else None
+        self.tools = Tools(engine, self.writer, questions, self.tasks, asking)
+        features: list[Feature | None] = [self.tools, self.tasks, Listening(engine.stopping)]
+        has_resources, has_prompts = has_any(engine, "resources"), has_any(engine, "prompts")
+        if has_resources:
+            features.append(Resources(asking))
+        if has_prompts:
+            features.append(Prompts(asking))
+        if has_resources or has_prompts:
+            features.append(Completions())
+        self._features: Sequence[Feature] = [feature for feature in features if feature is not None]
         self._handlers: dict[str, Handler] = {
             "initialize": self._initialize,
             "ping": _ping,
@@ -91,6 +109,7 @@ class McpServer:
             "protocolVersion": exchange.client.version,
             "capabilities": self._capabilities(modern=False),
             "serverInfo": self.info,
+            **self._about,
         }
 
     async def _discover(self, _: Exchange) -> dict[str, Any]:
@@ -100,6 +119,7 @@ class McpServer:
             "capabilities": self._capabilities(modern=True),
             "ttlMs": DISCOVERY_TTL_MS,
             "cacheScope": "public",
+            **self._about,
         }
 
 

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import trio
+
 from ..protocol.connection import ServerProtocol
 from ..protocol.messages import Id
-from .exchange import Exchange, Owner
+from .exchange import Exchange, Owner, SessionState
 from .questions import OpenRequests
 from .streams import EventStream
 
@@ -23,11 +25,24 @@ class Session:
         running: The client's requests that have not been answered, by key.
         streams: The streams that a client may resume, by name.
         standing: The stream of messages that belong to no request.
+        state: The settings of the client.
+        announcing: The scope of the task that sends changes.
         open: HTTP requests in it, streams included, and executions that continue without one.
         used: The time of the last one.
     """
 
-    __slots__ = ("open", "owner", "protocol", "questions", "running", "standing", "streams", "used")
+    __slots__ = (
+        "announcing",
+        "open",
+        "owner",
+        "protocol",
+        "questions",
+        "running",
+        "standing",
+        "state",
+        "streams",
+        "used",
+    )
 
     def __init__(self, owner: Owner, protocol: ServerProtocol, standing: EventStream, now: float) -> None:
         self.owner = owner
@@ -36,6 +51,8 @@ class Session:
         self.running: dict[Id, Exchange] = {}
         self.streams: dict[str, EventStream] = {}
         self.standing = standing
+        self.state: SessionState | None = None
+        self.announcing = trio.CancelScope()
         self.open = 0
         self.used = now
 
@@ -44,6 +61,7 @@ class Session:
         for exchange in tuple(self.running.values()):
             exchange.leave()
         self.standing.end()
+        self.announcing.cancel()
 
 
 class FullError(Exception):

@@ -12,11 +12,8 @@ from carmy_http.message import BodyWriter
 
 from ..protocol.event_log import EventLog
 from ..protocol.messages import encode_notification
-from .exchange import Exchange
+from .exchange import NEVER, Exchange, SessionState
 from .questions import OpenRequests
-
-NEVER = trio.Event()
-"""An event that is never set."""
 
 
 class EventStream:
@@ -28,6 +25,7 @@ class EventStream:
 
     Attributes:
         exchange: The request that it belongs to; None for that of a session.
+        session: See `Peer`.
         has_ended: No event follows.
     """
 
@@ -36,6 +34,7 @@ class EventStream:
     def __init__(self, log: EventLog, questions: OpenRequests | None = None) -> None:
         self.log = log
         self.exchange: Exchange | None = None
+        self.session: SessionState | None = None
         self.has_ended = False
         self._questions = questions
         self._reader: object | None = None
@@ -126,6 +125,10 @@ class EventStream:
     async def notify(self, method: str, params: Any) -> None:
         """See `Peer`."""
         await self.send(encode_notification(method, params))
+
+    def notify_soon(self, method: str, params: Any) -> None:
+        """See `Peer`."""
+        self.put(encode_notification(method, params))
 
     async def ask(self, method: str, params: Any) -> msgspec.Raw:
         """See `Peer`."""

@@ -15,6 +15,7 @@ from carmy_engine import (
     ToolProgress,
     ToolSpec,
 )
+from carmy_engine.content import content_of, has_content
 from carmy_engine.transport import NameRule, new_execution_id, wire_names
 
 from ..protocol.errors import INVALID_PARAMS, JsonRpcError, error_data
@@ -31,16 +32,14 @@ from ..protocol.params import (
     parse_meta,
 )
 from ..protocol.results import ResultWriter
-from .confirmations import Asking, Questions
+from .asking import UNKNOWN_STATE, Asking, missing_capability
+from .confirmations import Prompt, Questions
 from .exchange import Exchange
-from .features import Handler
+from .features import Handler, Result
 from .tasks import Tasks
 
 MAX_REPORTED = 500
 """Limit of a progress message that is kept for the state of a task, in characters."""
-
-UNKNOWN_STATE = "the requestState is not valid for this call, or no longer: call again without it to be asked again"
-"""The answer to a call that refers to no question that was asked about it."""
 
 LIST_TTL_MS = 60_000
 """How long a client may keep a list of tools. It changes only with the server's start, or with the caller's rights."""
@@ -53,21 +52,20 @@ class KnownTool(NamedTuple):
     """What a call needs to know of a tool. It never changes while an engine runs.
 
     Attributes:
-        name: The name in the engine.
+        spec: The tool.
         is_wrapped: Outputs are sent as ``{"result": output}``.
         needs_confirmation: Calls need a confirmation.
+        has_content: Outputs are blocks.
+        may_ask: It gets a context, and so may ask its client.
         headers: The HTTP headers that repeat arguments.
     """
 
-    name: str
+    spec: ToolSpec
     is_wrapped: bool
     needs_confirmation: bool
+    has_content: bool
+    may_ask: bool
     headers: tuple[ParameterHeader, ...]
-
-    @classmethod
-    def of(cls, spec: ToolSpec) -> KnownTool:
-        """Look at a tool."""
-        return cls(spec.name, is_wrapped(spec), spec.needs_confirmation, declared_headers(spec.input_schema))
 
 
 class Tools:
@@ -78,18 +76,27 @@ class Tools:
         writer: Writes results.
         questions: Questions to the persons behind clients; None if they are not asked.
         tasks: What long calls become; None if every call is answered when it is over.
+        asking: Runs what may ask the client.
     """
 
-    def __init__(self, engine: Engine, writer: ResultWriter, questions: Questions | None, tasks: Tasks | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        writer: ResultWriter,
+        questions: Questions | None,
+        tasks: Tasks | None,
+        asking: Asking,
+    ) -> None:
         self._writer = writer
         self._questions = questions
         self._tasks = tasks
-        specs = engine._open_pipeline().registry.specs  # noqa: SLF001 - tools are few, and listing them takes a caller
-        safe = engine.settings.mcp.names == "safe"
-        self._wire = wire_names(specs, SAFE_NAMES) if safe else {name: name for name in specs}
-        known = {name: KnownTool.of(spec) for name, spec in specs.items()}
+        self._asking = asking
+        self._registry = engine._open_pipeline().registry  # noqa: SLF001 - listing takes a caller and a loop
+        names = sorted(self._registry.names)
+        self._wire = wire_names(names, SAFE_NAMES) if engine.settings.mcp.names == "safe" else {}
         # A tool is found by both of its names; that of the engine is what its own clients send.
-        self._known = {**known, **{wire: known[name] for name, wire in self._wire.items()}}
+        self._original = {wire: name for name, wire in self._wire.items()} | {name: name for name in names}
+        self._known: dict[str, KnownTool] = {}
 
     def handlers(self) -> Mapping[str, Handler]:
         """See `Feature`."""
@@ -97,11 +104,25 @@ class Tools:
 
     def capabilities(self, *, modern: bool) -> Mapping[str, Any]:
         """See `Feature`."""
-        return {"tools": {"listChanged": False}}
+        return {"tools": {"listChanged": True}}
 
     def find(self, name: str) -> KnownTool | None:
         """The tool with a name, for clients or in the engine; None if there is none."""
-        return self._known.get(name)
+        known = self._known.get(name)
+        if known is None:
+            found = self._registry.get(self._original.get(name, name))
+            if found is None:
+                return None
+            spec, tool = found.spec, found.tool
+            known = self._known[name] = KnownTool(
+                spec=spec,
+                is_wrapped=is_wrapped(spec),
+                needs_confirmation=spec.needs_confirmation,
+                has_content=has_content(spec.output_schema),
+                may_ask=tool.context_parameter is not None or tool.runs is not None,
+                headers=declared_headers(spec.input_schema),
+            )
+        return known
 
     def _name_for(self, name: str) -> str:
         return self._wire.get(name, name)
@@ -124,67 +145,68 @@ class Tools:
             page["nextCursor"] = following
         return page
 
-    async def _call(self, exchange: Exchange) -> bytes | dict[str, Any]:
+    async def _call(self, exchange: Exchange) -> Result:
         """One execution, and its answer."""
         params = parse_call(exchange.request.params)
         meta = parse_meta(params.meta)
-        tool = self._known.get(params.name)
-        name = params.name if tool is None else tool.name
+        tool = self.find(params.name)
         modern = exchange.client.is_modern
         try:
-            request = execution_request(params, name, meta)
+            request = execution_request(params, params.name if tool is None else tool.spec.name, meta)
         except AgentError as error:
             return self._writer.refusal(error.info, modern=modern)
-        asking: Asking | None = None
-        if self._questions is not None and tool is not None and tool.needs_confirmation:
-            asking = self._questions.about(exchange, params)
-            if asking is not None:
-                exchange.executor = exchange.executor.bind(confirm=asking)
         is_task = self._tasks is not None and self._tasks.are_known_to(exchange.client)
-        if is_task or meta.wants_progress:
-            return await self._run_observed(exchange, request, meta, tool, asking, is_task=is_task)
-        result = await _run(exchange, request)
-        if asking is None and result.error is None and tool is not None:  # the common case
-            return self._writer.call_result(
-                result, wrapped=tool.is_wrapped, asked=meta is not NO_META and meta.execution_meta, modern=modern
-            )
-        return await self._answer(exchange, result, meta, tool, asking)
-
-    async def _run_observed(
-        self,
-        exchange: Exchange,
-        request: ExecutionRequest,
-        meta: Meta,
-        tool: KnownTool | None,
-        asking: Asking | None,
-        *,
-        is_task: bool,
-    ) -> bytes | dict[str, Any]:
-        """Run a call whose reports are needed."""
+        if tool is not None and not (tool.may_ask or tool.needs_confirmation or is_task or meta.wants_progress):
+            if params.request_state is not None:
+                raise JsonRpcError(INVALID_PARAMS, UNKNOWN_STATE)
+            result = await _run(exchange, request)  # the common case
+            if result.error is None and not tool.has_content:
+                asked = meta is not NO_META and meta.execution_meta
+                return self._writer.call_result(result, wrapped=tool.is_wrapped, asked=asked, modern=modern)
+            return await self._answer(exchange, result, meta, tool, None)
+        prompt: Prompt | None = None
+        if self._questions is not None and tool is not None and tool.needs_confirmation:
+            prompt = self._questions.about(exchange, params)
+            if prompt is not None:
+                exchange.executor = exchange.executor.bind(confirm=prompt)
 
         async def call() -> ExecutionResult:
             token = meta.progress_token if meta.wants_progress else None
-            return await _run(exchange, request, token, observed=True)
+            return await _run(exchange, request, token, observed=is_task or token is not None)
 
-        async def answer(result: ExecutionResult) -> bytes | dict[str, Any]:
-            return await self._answer(exchange, result, meta, tool, asking)
+        async def answer(result: ExecutionResult) -> Result:
+            return await self._answer(exchange, result, meta, tool, prompt)
+
+        async def run() -> Result:
+            return await answer(await call())
 
         if self._tasks is not None and is_task:
+            self._asking.bind(exchange)
             return await self._tasks.run(exchange, call, answer)
-        return await answer(await call())
+        if tool is None or not tool.may_ask or (prompt is not None and params.request_state is not None):
+            return await run()
+        return await self._asking.run(exchange, run, params.request_state, params.input_responses)
 
     async def _answer(
-        self, exchange: Exchange, result: ExecutionResult, meta: Meta, tool: KnownTool | None, asking: Asking | None
-    ) -> bytes | dict[str, Any]:
-        if asking is not None and asking.question is not None:
-            return asking.question
-        if asking is not None and asking.is_unknown:
+        self, exchange: Exchange, result: ExecutionResult, meta: Meta, tool: KnownTool | None, prompt: Prompt | None
+    ) -> Result:
+        if prompt is not None and prompt.question is not None:
+            return prompt.question
+        if prompt is not None and prompt.is_unknown:
             raise JsonRpcError(INVALID_PARAMS, UNKNOWN_STATE)
         error = result.error
+        if error is not None and error.code == "CLIENT_UNAVAILABLE" and exchange.client.is_modern:
+            raise missing_capability(error)
         if error is not None and error.code == "TOOL_NOT_FOUND":
-            name = "" if tool is None else tool.name
+            name = "" if tool is None else tool.spec.name
             if not await _has(exchange.executor, name):
                 raise JsonRpcError(INVALID_PARAMS, error.message, error_data(error))
+        if (
+            tool is not None
+            and tool.has_content
+            and (content := content_of(tool.spec.output_schema, result)) is not None
+        ):
+            return self._writer.content_result(content, result, exchange.client)
         return self._writer.call_result(
             result,
             wrapped=tool is None or tool.is_wrapped,
