@@ -60,6 +60,7 @@ def offences(
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
+        if "node_modules" not in path.parts
         for number, line in read(path)
         if BANNED.search(line)
     ]
