@@ -137,7 +137,7 @@ async def test_what_tools_and_prompts_ask(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_answers_that_do_not_fit(version: str) -> None:
-    """A person who declines, and an answer of another shape, are errors of the call that a model can read."""
+    """A declined question, and an answer of another shape, are errors of the call that a model can read."""
     name = "test_input_required_result_elicitation"
     async with connected(Ran(), app=everything, capabilities=OFFERS, version=version) as client:
         for bad, code in (
