@@ -80,7 +80,9 @@ def main() -> None:
         print("needs wrk")
         return
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    sock = socket.create_server(("127.0.0.1", 0))
+    sock = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY for this protocol number only
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(128)
     server = uvicorn.Server(uvicorn.Config(make(), log_config=None, access_log=False))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])), daemon=True)
     thread.start()
