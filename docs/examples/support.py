@@ -92,4 +92,5 @@ async def main(command: str, person: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, *[*sys.argv[1:], "start", ""][:2])
+    words = [*sys.argv[1:], "start", ""]
+    trio.run(main, words[0], words[1])
