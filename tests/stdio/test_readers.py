@@ -15,6 +15,9 @@ from carmy_stdio._channel import LINES_AT_ONCE
 from carmy_stdio._output_lock import OutputLock
 from carmy_stdio._pipe_io import AT_ONCE_BYTES, PipeReader, Reader, ThreadReader, ThreadWriter, reader_of
 
+PIPE_BYTES = 65536
+"""Capacity of a pipe."""
+
 
 def refuse(*_: object) -> int:
     raise OSError(errno.EOPNOTSUPP, "not supported")
@@ -71,9 +74,12 @@ async def test_a_kernel_that_cannot_do_it(monkeypatch: pytest.MonkeyPatch):
     source, sink = os.pipe()
     reader, writer = reader_of(source), ThreadWriter(sink, OutputLock())
     with trio.fail_after(5):
-        for number in range(3):
-            await writer.send_all(b"%d\n" % number)
-            assert await reader.receive_some() == b"%d\n" % number
+        for size in (2, 3, AT_ONCE_BYTES + 1):
+            await writer.send_all(b"x" * size)
+            got = b""
+            while len(got) < size:
+                got += await reader.receive_some()
+            assert got == b"x" * size
         reader.end()
         assert await reader.receive_some() == b""
     os.close(sink)
@@ -120,17 +126,113 @@ async def test_a_full_pipe_is_waited_for(size: int):
     os.close(source)
 
 
-async def test_an_unfinished_line_of_somebody_else():
-    """A message begins a line of its own, also when it is written at once."""
+@pytest.mark.parametrize("size", [3, AT_ONCE_BYTES - 1, AT_ONCE_BYTES, PIPE_BYTES, 3 * PIPE_BYTES])
+async def test_an_unfinished_line_of_somebody_else(size: int):
+    """A message begins a line of its own, whether it is written at once, by the thread, or by both."""
     source, sink = os.pipe()
     turns = OutputLock()
     turns.at_line_start = False
     writer = ThreadWriter(sink, turns)
-    await writer.send_all(b"{}\n")
-    await writer.send_all(b"[]\n")
-    assert os.read(source, 100) == b"\n{}\n[]\n"
+    message = b"{}".ljust(size - 1) + b"\n"
+    got = b""
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.send_all, message)
+            while len(got) <= size:
+                got += await trio.to_thread.run_sync(os.read, source, PIPE_BYTES)
+        await writer.send_all(b"[]\n")
+    assert got + os.read(source, 100) == b"\n" + message + b"[]\n"
     os.close(sink)
     os.close(source)
+
+
+async def test_a_large_write_without_the_thread(monkeypatch: pytest.MonkeyPatch):
+    """A pipe that has room takes a large message at once: the thread, which could not write, is not needed."""
+    monkeypatch.setattr(os, "write", refuse)
+    source, sink = os.pipe()
+    writer = ThreadWriter(sink, OutputLock())
+    message = b"x" * (PIPE_BYTES - 1) + b"\n"
+    with trio.fail_after(5):
+        await writer.send_all(message)
+    assert os.read(source, 2 * PIPE_BYTES) == message
+    os.close(sink)
+    os.close(source)
+
+
+async def test_the_mode_of_a_shared_pipe():
+    """Other processes share the open file: writes of any size, also while one waits, leave it in blocking mode."""
+    source, sink = os.pipe()
+    reader, writer = reader_of(source), ThreadWriter(sink, OutputLock())
+    with trio.fail_after(5):
+        await writer.send_all(b"x" * AT_ONCE_BYTES)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.send_all, b"x" * 2 * PIPE_BYTES)
+            await trio.testing.wait_all_tasks_blocked()
+            assert os.get_blocking(sink)
+            assert os.get_blocking(source)
+            size = 0
+            while size < AT_ONCE_BYTES + 2 * PIPE_BYTES:
+                size += len(await reader.receive_some())
+    assert os.get_blocking(sink)
+    assert os.get_blocking(source)
+    os.close(sink)
+    os.close(source)
+
+
+async def test_a_message_in_two_parts_stays_in_one_piece():
+    """The lock is held from the first part, which the pipe took at once, to the end of the rest, and free afterwards."""
+    source, sink = os.pipe()
+    reader, turns = reader_of(source), OutputLock()
+    writer = ThreadWriter(sink, turns)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.send_all, b"x" * 2 * PIPE_BYTES)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not turns.lock.acquire(blocking=False)
+            size = 0
+            while size < 2 * PIPE_BYTES:
+                size += len(await reader.receive_some())
+        assert turns.lock.acquire(blocking=False)
+    os.close(sink)
+    os.close(source)
+
+
+@pytest.mark.parametrize("leave", ["cancel", "close"])
+async def test_leaving_in_the_middle_of_a_message(leave: str):
+    """A message that was cut by a cancel, or whose reader has gone, breaks the writer; the lock is free once the rest is settled."""
+    source, sink = os.pipe()
+    turns = OutputLock()
+    writer = ThreadWriter(sink, turns)
+    message = b"x" * 2 * PIPE_BYTES
+    outcomes: list[type[BaseException]] = []
+
+    async def write() -> None:
+        try:
+            await writer.send_all(message)
+        except (trio.Cancelled, trio.BrokenResourceError) as error:
+            outcomes.append(type(error))
+            if isinstance(error, trio.Cancelled):
+                raise
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked()
+            if leave == "cancel":
+                nursery.cancel_scope.cancel()
+            else:
+                os.close(source)
+        assert outcomes == [trio.Cancelled if leave == "cancel" else trio.BrokenResourceError]
+        with pytest.raises(trio.BrokenResourceError):
+            await writer.send_all(b"{}\n")
+        assert not writer.write_at_once(b"{}\n")
+        if leave == "cancel":  # the thread still writes the rest for a reader that goes on
+            size = 0
+            while size < len(message):
+                size += len(await trio.to_thread.run_sync(os.read, source, PIPE_BYTES))
+            os.close(source)
+        assert await trio.to_thread.run_sync(turns.lock.acquire)
+    os.close(sink)
 
 
 async def test_writing_at_once():
@@ -180,13 +282,14 @@ async def test_a_peer_that_never_pauses(piece: bytes):
     assert 0 < pieces <= turns * LINES_AT_ONCE
 
 
-async def test_a_reader_that_has_gone():
+@pytest.mark.parametrize("size", [3, 2 * PIPE_BYTES])
+async def test_a_reader_that_has_gone(size: int):
     """Writing to a pipe without a reader fails, at once and from then on."""
     source, sink = os.pipe()
     os.close(source)
     writer = ThreadWriter(sink, OutputLock())
     for _ in range(2):
-        assert not writer.write_at_once(b"{}\n")
         with pytest.raises(trio.BrokenResourceError):
-            await writer.send_all(b"{}\n")
+            await writer.send_all(b"x" * size)
+        assert not writer.write_at_once(b"{}\n")
     os.close(sink)

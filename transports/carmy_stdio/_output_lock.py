@@ -16,3 +16,7 @@ class OutputLock:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.at_line_start = True
+
+    def begin_line(self, line: memoryview) -> memoryview:
+        """Return the line with an LF before it if another writer has not ended its own; readers ignore the blank line."""
+        return line if self.at_line_start else memoryview(b"\n" + line)

@@ -26,7 +26,7 @@ MAX_CHUNKS = 4
 """Chunks that are read ahead of the protocol. Beyond it the peer waits, as at a full pipe."""
 
 AT_ONCE_BYTES = 4096
-"""Limit of a write without a thread: a pipe takes it as a whole or not at all (``PIPE_BUF``)."""
+"""Limit of a write that must not be split: a pipe takes it as a whole or not at all (``PIPE_BUF``)."""
 
 
 class Reader(Protocol):
@@ -130,7 +130,7 @@ class ThreadReader:
 
 
 class ThreadWriter:
-    """Writes a descriptor: short messages at once if the kernel does not have to wait, all others in a thread.
+    """Writes a descriptor: to a pipe as much at once as the kernel takes without waiting, the rest in a thread.
 
     Args:
         descriptor: The descriptor.
@@ -141,7 +141,7 @@ class ThreadWriter:
         self._descriptor = descriptor
         self._output_lock = output_lock
         self._token = trio.lowlevel.current_trio_token()
-        self._jobs: queue.SimpleQueue[tuple[bytes, _Written]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._broken = False
         self._can_try = is_pipe(descriptor)
         threading.Thread(target=self._run, name="carmy-stdout", daemon=True).start()
@@ -155,74 +155,88 @@ class ThreadWriter:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._broken:
             raise trio.BrokenResourceError
-        if self.write_at_once(data):
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            return
+        job = self._begin(data)
         if self._broken:
             raise trio.BrokenResourceError
-        written = _Written()
-        self._jobs.put((data, written))
+        if job is None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        self._jobs.put(job)
         try:
-            await written.done.wait()
+            await job.done.wait()
         except BaseException:
             self._broken = True
             raise
-        if written.failed:
+        if job.failed:
             self._broken = True
             raise trio.BrokenResourceError
 
     def write_at_once(self, data: bytes) -> bool:
         """Write all bytes without waiting, or none and return False. Not while `send_all` runs, so that the thread is idle."""
         # One byte less: an LF may have to end the line of another writer.
-        if (
-            not self._can_try
-            or self._broken
-            or len(data) >= AT_ONCE_BYTES
-            or not self._output_lock.lock.acquire(blocking=False)
-        ):
-            return False
+        return not self._broken and len(data) < AT_ONCE_BYTES and self._begin(data) is None
+
+    def _begin(self, data: bytes) -> _Job | None:
+        """Write what the kernel takes without waiting, and return a job for the rest.
+
+        A job that has begun keeps the output lock until the thread has done it: no other writer comes between its pieces.
+        """
+        rest, has_begun = memoryview(data), False
+        if not self._can_try or not self._output_lock.lock.acquire(blocking=False):
+            return _Job(rest, has_begun)
         try:
+            line = self._output_lock.begin_line(rest)
             # Offset -1 is the current position, as pipes require. Only this write does not block, not the shared open file.
-            line = data if self._output_lock.at_line_start else b"\n" + data
             count = os.pwritev(self._descriptor, [line], -1, os.RWF_NOWAIT)
             self._output_lock.at_line_start = True  # every message ends its line
+            rest = line[count:]
+            has_begun = bool(rest)
         except BlockingIOError:
-            return False
+            pass
         except BrokenPipeError:
             self._broken = True
-            return False
         except OSError:
             # Some kernels do not support this, and some sandboxes forbid it.
             self._can_try = False
-            return False
         finally:
-            self._output_lock.lock.release()
-        assert count == len(line)  # PIPE_BUF
-        return True
+            if not has_begun:
+                self._output_lock.lock.release()
+        return _Job(rest, has_begun) if rest else None
 
     def _run(self) -> None:
         try:
             while True:
-                data, written = self._jobs.get()
+                job = self._jobs.get()
+                if not job.has_begun:
+                    self._output_lock.lock.acquire()
+                    job.rest = self._output_lock.begin_line(job.rest)
+                    self._output_lock.at_line_start = True  # every message ends its line
                 try:
-                    with self._output_lock.lock:
-                        # An LF ends the line of another writer; readers ignore the blank line that it may leave.
-                        view = memoryview(data if self._output_lock.at_line_start else b"\n" + data)
-                        self._output_lock.at_line_start = True  # every message ends its line
-                        while view:
-                            view = view[os.write(self._descriptor, view) :]
+                    while job.rest:
+                        job.rest = job.rest[os.write(self._descriptor, job.rest) :]
                 except OSError:
-                    written.failed = True
-                self._token.run_sync_soon(written.done.set)
+                    job.failed = True
+                finally:
+                    self._output_lock.lock.release()
+                self._token.run_sync_soon(job.done.set)
         except trio.RunFinishedError:
             pass
 
 
-class _Written:
-    """The outcome of one write."""
+class _Job:
+    """The rest of a write, for the thread.
 
-    __slots__ = ("done", "failed")
+    Attributes:
+        rest: The bytes that are not written yet.
+        has_begun: True if bytes before them are written; the output lock is then held.
+        done: Set by the thread, after which `failed` is final.
+        failed: True if the reader has gone.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("done", "failed", "has_begun", "rest")
+
+    def __init__(self, rest: memoryview, has_begun: bool) -> None:
+        self.rest = rest
+        self.has_begun = has_begun
         self.done = trio.Event()
         self.failed = False
