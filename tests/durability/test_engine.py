@@ -210,7 +210,7 @@ async def test_shutdown_leaves_what_is_true(path: Path, when: str) -> None:
 
 async def _entries(store: SqliteStore) -> dict[str, ReservationState]:
     await store.prepare()
-    connection = store._writer._database._connection
+    connection = store._database._connection
     assert connection is not None
     return {name: ReservationState(state) for name, state in connection.rows("SELECT request_id, state FROM entries")}
 

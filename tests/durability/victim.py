@@ -122,7 +122,7 @@ class TrapStore(SqliteStore):
     def __init__(self, path: str, trap: Trap, **options: Any) -> None:
         super().__init__(path, **options)
         self._trap = trap
-        database = self._writer._database
+        database = self._database
         usual = database.transaction
 
         @contextmanager

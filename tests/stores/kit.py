@@ -99,7 +99,7 @@ class Gate:
 def held(store: SqliteStore, *, before: str) -> Iterator[Gate]:
     """Hold the store's next transaction before its ``begin`` or its ``commit``; it goes on when the block ends, or earlier."""
     gate = Gate()
-    database: Database = store._writer._database
+    database: Database = store._database
     usual = database.transaction
 
     @contextmanager

@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from carmy_engine import App, Effect, ExecutionRecord, ExecutionRequest, ExecutionStatus
+from carmy_engine.stores._writer import AUDIT_DELAY_SECONDS
 from carmy_engine.stores.sqlite import SqliteLimits, SqliteStore
-from carmy_engine.stores.sqlite._writer import AUDIT_DELAY_SECONDS
 from tests.stores.kit import NOW, held, opened, raw, reservation
 
 

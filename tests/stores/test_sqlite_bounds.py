@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from carmy_engine import AgentError, MemoryStore, StoreSettings
 from carmy_engine.abc import Outcome, StoreFull
 from carmy_engine.stores import memory, sqlite
+from carmy_engine.stores._rows import ENTRY_BYTES
 from carmy_engine.stores.sqlite import SqliteLimits, SqliteStore
-from carmy_engine.stores.sqlite._rows import ENTRY_BYTES
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
 
 

@@ -66,7 +66,7 @@ async def test_durability(path: Path, durability: str, level: int) -> None:
     """The setting is SQLite's level of syncing, on a write-ahead log."""
     async with opened(path, durability=durability) as store:
         await store.prepare()
-        connection = store._writer._database._connection
+        connection = store._database._connection
         assert connection is not None
         assert connection.rows("PRAGMA synchronous") == [(level,)]
         assert connection.rows("PRAGMA journal_mode") == [("wal",)]
@@ -172,7 +172,7 @@ async def test_a_full_disk(path: Path) -> None:
     """No room: nothing is half done, callers get an error, and it works again once there is room."""
     async with opened(path) as store:
         await store.reserve(reservation())
-        connection = store._writer._database._connection
+        connection = store._database._connection
         assert connection is not None
         ((pages,),) = connection.rows("PRAGMA page_count")
         connection.run(f"PRAGMA max_page_count = {pages}")
@@ -220,7 +220,7 @@ async def test_a_file_that_was_replaced(path: Path, after_an_error: bool) -> Non
     async with opened(path) as store:
         assert await store.reserve(reservation()) is None
         if after_an_error:
-            store._writer._database._disconnect()
+            store._database._disconnect()
         path.unlink()
         with pytest.raises(sqlite.FileReplacedError, match="removed or replaced"):
             await store.reserve(reservation("r2"))
@@ -340,7 +340,7 @@ async def test_a_damaged_answer(path: Path, damage: str) -> None:
         with raw(path) as connection:
             connection.execute(f"UPDATE entries SET {damage} WHERE request_id = 'r1'")
         for method in (store.get(identity()), store.reserve(reservation(execution_id="exec_2"))):
-            with pytest.raises(sqlite.CorruptFileError) as told:
+            with pytest.raises(sqlite.DamagedEntryError) as told:
                 await method
             assert told.value.reason == "corrupt"
         found = await store.get(identity("r2"))

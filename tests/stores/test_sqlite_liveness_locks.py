@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from carmy_engine.stores._rows import pack
 from carmy_engine.stores.sqlite import FileLockedError
 from carmy_engine.stores.sqlite._liveness_locks import LivenessLocks
-from carmy_engine.stores.sqlite._rows import pack
 from carmy_engine.stores.sqlite._schema import APPLICATION_ID, MIGRATIONS
 from tests.stores.kit import NOW, VALUE, identity, opened, raw, reservation, state
 
@@ -234,7 +234,7 @@ async def test_an_owner_stays_the_same_after_an_error(path: Path) -> None:
     """A store that has to open its file anew still owns what it has reserved."""
     async with opened(path) as store:
         await store.reserve(reservation())
-        store._writer._database._disconnect()
+        store._database._disconnect()
         assert await state(store) == "running"
         async with opened(path) as other:
             assert await state(other) == "running"

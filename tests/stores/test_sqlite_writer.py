@@ -273,7 +273,7 @@ async def test_closing_goes_on_if_cancelled(path: Path) -> None:
             await store.aclose()
         assert scope.cancelled_caught
         await store.aclose()
-        assert store._writer._database._connection is None
+        assert store._database._connection is None
 
 
 async def test_no_transaction_stays_open(path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 import random
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -55,6 +55,16 @@ class Database:
         self._written_at = 0
         self._give_up_at = 0.0
 
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def transact(self, work: Callable[[Entries], None]) -> None:
+        """Call `work` in a transaction; see `transaction`."""
+        with self.transaction() as entries:
+            work(entries)
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Entries]:
         """A transaction that may write; committed at the end of the block, rolled back if the block raises.
@@ -67,7 +77,7 @@ class Database:
             connection, locks = self._opened()
             connection.run("BEGIN IMMEDIATE")
             try:
-                yield Entries(connection, locks, self._owner, self._bounds)
+                yield Entries(connection, locks, self._owner, self._bounds, self.path)
                 connection.run("COMMIT")
                 self._written_at = _changed_at(self.path)
             finally:
@@ -187,7 +197,7 @@ class Database:
                 self._owner = connection.insert("INSERT INTO owners (pid, opened_at) VALUES (?, ?)", values)
                 claimed = locks.claim(self._owner)
                 assert claimed, "an owner's id is not used twice, and those alive are known"
-            Entries(connection, locks, self._owner, self._bounds).interrupt_dead_owners()
+            Entries(connection, locks, self._owner, self._bounds, self.path).interrupt_dead_owners()
             connection.run("COMMIT")
         finally:
             if connection.in_transaction:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import apsw
 import msgspec
 
 from ..._model.cause import Cause
 from ..._model.protocols import StoreFull
-from ..._model.record import ExecutionRecord
 from ..._model.reservation import Reservation, ReservationState
-from ..._model.result import ExecutionStatus
+from .._audit_rows import Row, pack_record, record_of_dead
+from .._rows import COLUMNS, ENTRY_BYTES, NewEntry, PackedOutcome, checksum_of, unpack
+from .._writer import Job
 from ._checkpoints import Checkpoints
 from ._connection import Connection
+from ._errors import translate
 from ._limits import SqliteLimits
 from ._liveness_locks import LivenessLocks
-from ._records import Records, Row, pack_record
-from ._rows import COLUMNS, ENTRY_BYTES, NewEntry, PackedOutcome, checksum_of, unpack
+from ._records import Records
 
 GIVE_WAY_AT_ONCE = 64
 """Most completed entries of repeatable tools that go at once when there is no room, and no more than a thousandth of all."""
@@ -95,18 +98,20 @@ class Entries:
         locks: Of this store; they show which owners are alive.
         owner: The store's own id.
         bounds: Its bounds.
+        path: Of the file.
 
     Attributes:
         records: The audit records, in the same transaction.
         checkpoints: The checkpoints of graphs, in the same transaction.
     """
 
-    def __init__(self, connection: Connection, locks: LivenessLocks, owner: int, bounds: Bounds) -> None:
+    def __init__(self, connection: Connection, locks: LivenessLocks, owner: int, bounds: Bounds, path: Path) -> None:
         self.records = Records(connection, bounds.limits)
         self.checkpoints = Checkpoints(connection, bounds.limits, bounds.clock() - bounds.retention)
         self._connection = connection
         self._locks = locks
         self._owner = owner
+        self._path = path
         self._bounds = bounds
         self._now = bounds.clock()
         self._room: tuple[int, int] | None = None  # entries and bytes that may be added; None until first counted
@@ -178,6 +183,24 @@ class Entries:
         """Add audit records, and drop some of those that have been kept for long enough."""
         self.records.add(rows, self._now - self._bounds.audit_retention)
 
+    def run(self, jobs: Sequence[Job[Entries, object]]) -> None:
+        """Run jobs, in their order. A fault of its values fails a job; a fault of the file fails the transaction.
+
+        Raises:
+            apsw.Error: The file failed.
+        """
+        for job in jobs:
+            job.error = None
+            try:
+                job.value = job.operate(self)
+            except (apsw.ConstraintError, apsw.TooBigError) as error:
+                job.error = translate(error, self._path)
+                job.error.__cause__ = error
+            except apsw.Error:
+                raise
+            except Exception as error:  # noqa: BLE001 - given to the caller of this job
+                job.error = error
+
     def interrupt_dead_owners(self) -> None:
         """Interrupt the running entries of owners that are no longer alive."""
         for (owner,) in self._connection.rows("SELECT id FROM owners"):
@@ -195,7 +218,7 @@ class Entries:
         """Interrupt the running entries of a dead owner, and add the audit records that its process could not write."""
         left = [unpack(row)[0] for row in self._connection.rows(_OF_OWNER, (owner,))]
         if left:
-            self.audit([pack_record(_cut_off(entry)) for entry in left])
+            self.audit([pack_record(record_of_dead(entry)) for entry in left])
         self._disown(owner)
 
     def _disown(self, owner: int) -> None:
@@ -231,24 +254,3 @@ class Entries:
             if self._has_room(again=True):
                 return True
         return False
-
-
-def _cut_off(entry: Reservation) -> ExecutionRecord:
-    """The record of an execution whose process has died."""
-    identity = entry.identity
-    return ExecutionRecord(
-        execution_id=entry.execution_id,
-        request_id=identity.request_id,
-        principal=identity.principal,
-        session=identity.session,
-        transport=identity.scope,
-        tool=entry.tool,
-        effect=None,
-        status=ExecutionStatus.CANCELLED,
-        error_code="EXECUTION_UNCERTAIN",
-        cause=None,
-        duration_ms=0.0,
-        waited_ms=0.0,
-        started_at=entry.started_at,
-        replayed=False,
-    )

@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from ..._model.protocols import StoreError
+from .._writer import UnexpectedError
 
 
 class FileLockedError(StoreError):
@@ -56,18 +57,6 @@ class DeviceError(StoreError):
     """Reading or writing the file failed."""
 
     reason = "io_error"
-
-
-class StoreClosedError(StoreError):
-    """The store was used after it had been closed."""
-
-    reason = "closed"
-
-
-class UnexpectedError(StoreError):
-    """SQLite reported something else."""
-
-    reason = "failed"
 
 
 def translate(error: apsw.Error, path: Path) -> StoreError:

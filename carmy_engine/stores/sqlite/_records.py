@@ -5,47 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from ..._model.record import ExecutionRecord
-from ..._model.result import ExecutionStatus
+from .._audit_rows import Page, RecordQuery, Row
 from ._connection import Connection
 from ._limits import SqliteLimits
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ExecutionRecord).decode
-
-Row = tuple[float, str, str, str | None, bytes]
-"""The columns for filters, and the record as JSON."""
-
-
-class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for audit records; see `SqliteStore.records`."""
-
-    tool: str | None
-    status: ExecutionStatus | None
-    principal: str | None
-    since: float | None
-    until: float | None
-    limit: int
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A part of an answer.
-
-    Attributes:
-        records: Newest first.
-        before: Where the next page begins; None when there is no more.
-    """
-
-    records: list[ExecutionRecord]
-    before: int | None
-
-
-def pack_record(record: ExecutionRecord) -> Row:
-    """A record as a row.
-
-    Raises:
-        UnicodeEncodeError: A part is not valid Unicode.
-    """
-    return (record.started_at, record.tool, record.status.value, record.principal, _encode(record))
 
 
 class Records:

@@ -20,14 +20,14 @@ from ..._model.protocols import StoreError
 from ..._model.record import ExecutionRecord
 from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import ExecutionStatus, Outcome
+from .._audit_rows import Page, RecordQuery
+from .._rows import key_of, pack, pack_outcome
+from .._sink import RecordSink
+from .._writer import Job, StoreClosedError, Writer
 from ._database import Database, Durability, check_file
 from ._entries import Bounds, Entries
-from ._errors import CannotOpenError, CorruptFileError, NewerFileError, ReadOnlyFileError, StoreClosedError
+from ._errors import CannotOpenError, CorruptFileError, NewerFileError, ReadOnlyFileError
 from ._limits import DEFAULT_LIMITS, SqliteLimits
-from ._records import Page, RecordQuery
-from ._rows import key_of, pack, pack_outcome
-from ._sink import SqliteSink
-from ._writer import Job, Writer
 
 log = logging.getLogger("carmy.engine")
 
@@ -101,8 +101,9 @@ class SqliteStore:
         # By its real name: the write-ahead log is beside that.
         self.path = Path(os.path.realpath(path))
         """The file, wherever the process goes from here."""
-        self._writer = Writer(Database(self.path, durability, bounds), limits)
-        self.sink = SqliteSink(self._writer)
+        self._database = Database(self.path, durability, bounds)
+        self._writer: Writer[Entries] = Writer(self._database, limits)
+        self.sink = RecordSink(self._writer)
 
     @property
     def transactions(self) -> int:
@@ -155,8 +156,9 @@ class SqliteStore:
     async def complete(self, identity: Identity, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
         """See `IdempotencyStore.complete`. An outcome over the limit is kept all the same: it stands for an effect."""
         key, packed = key_of(identity), pack_outcome(outcome, finished_at)
-        job = Job(lambda entries: entries.complete(key, execution_id, packed), must_run=True, size=packed.bytes)
-        return await self._writer.do(job)
+        return await self._writer.do(
+            Job(lambda entries: entries.complete(key, execution_id, packed), must_run=True, size=packed.bytes)
+        )
 
     async def release(self, identity: Identity, execution_id: str) -> bool:
         """See `IdempotencyStore.release`."""

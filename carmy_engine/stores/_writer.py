@@ -9,21 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-import apsw
 import trio
 
-from ..._model.protocols import StoreError
-from ..._model.rate_limited_log import RateLimitedLogger
-from ._database import Database
-from ._entries import Entries
-from ._errors import StoreClosedError, UnexpectedError, translate
-from ._limits import SqliteLimits
-from ._records import Row
+from .._model.protocols import StoreError
+from .._model.rate_limited_log import RateLimitedLogger
+from ._audit_rows import Row
 
 log = logging.getLogger("carmy.engine")
 
@@ -36,7 +31,89 @@ AUDIT_DELAY_SECONDS = 0.05
 """Longest wait of a record for the transaction of another job. A crash loses only younger records."""
 
 
-class Job(Generic[T]):
+class StoreClosedError(StoreError):
+    """The store was used after it had been closed."""
+
+    reason = "closed"
+
+
+class UnexpectedError(StoreError):
+    """The database reported an error that the store has no other word for."""
+
+    reason = "failed"
+
+
+class WriterLimits(Protocol):
+    """The limits of a store that its writer reads, as they are in the limits of each store."""
+
+    @property
+    def max_jobs(self) -> int:
+        """Callers in one transaction."""
+        ...
+
+    @property
+    def max_deferred(self) -> int:
+        """Deferred jobs."""
+        ...
+
+    @property
+    def max_deferred_bytes(self) -> int:
+        """Outputs in deferred jobs."""
+        ...
+
+    @property
+    def max_queued_records(self) -> int:
+        """Audit records in the queue."""
+        ...
+
+
+class Transaction(Protocol):
+    """A transaction that may write, in the writer's thread."""
+
+    def audit(self, rows: list[Row], /) -> None:
+        """Add audit records."""
+        ...
+
+    def run(self, jobs: Sequence[Job[Any, object]], /) -> None:
+        """Run jobs: each gets its ``value``, or its ``error`` if its own values are at fault.
+
+        Raises:
+            Exception: The database failed. The transaction is rolled back.
+        """
+        ...
+
+
+W = TypeVar("W", bound=Transaction)
+W_co = TypeVar("W_co", bound=Transaction, covariant=True)
+W_contra = TypeVar("W_contra", contravariant=True)
+
+
+class Database(Protocol[W_co]):
+    """A database, used by one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """Of the database, for the log. It has no password."""
+        ...
+
+    def transact(self, work: Callable[[W_co], None], /) -> None:
+        """Call `work` in a transaction and commit. It may be called again, if an attempt was rolled back.
+
+        Raises:
+            StoreError: Nothing was changed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Interrupt what this store has left running, and release the database. Idempotent.
+
+        Raises:
+            StoreError: The running entries could not be interrupted.
+        """
+        ...
+
+
+class Job(Generic[W_contra, T]):
     """A unit of work in a transaction.
 
     Args:
@@ -50,9 +127,9 @@ class Job(Generic[T]):
 
     def __init__(
         self,
-        operate: Callable[[Entries], T],
+        operate: Callable[[W_contra], T],
         *,
-        undo: Callable[[T], Callable[[Entries], object] | None] | None = None,
+        undo: Callable[[T], Callable[[W_contra], object] | None] | None = None,
         must_run: bool = False,
         size: int = 0,
     ) -> None:
@@ -67,16 +144,17 @@ class Job(Generic[T]):
 
 
 class _Batch:
-    """The jobs of one transaction; `error` is why there was none."""
+    """The jobs of one transaction, once they are `taken`; `error` is why there was none."""
 
     def __init__(self) -> None:
-        self.deferred: list[Job[object]] = []
-        self.jobs: list[Job[object]] = []
+        self.taken = False
+        self.deferred: list[Job[Any, object]] = []
+        self.jobs: list[Job[Any, object]] = []
         self.records: list[Row] = []
         self.error: StoreError | None = None
 
 
-class Writer:
+class Writer(Generic[W]):
     """Runs the jobs of tasks of one trio run in transactions.
 
     Attributes:
@@ -84,12 +162,12 @@ class Writer:
         dropped: Audit records for which the queue had no room.
     """
 
-    def __init__(self, database: Database, limits: SqliteLimits) -> None:
+    def __init__(self, database: Database[W], limits: WriterLimits) -> None:
         self._database = database
         self._limits = limits
         self._lock = threading.Lock()  # held for moments; guards the two below and what jobs are `taken`
-        self._waiting: dict[Job[object], None] = {}  # in the order of their coming; each has a task that waits
-        self._deferred: dict[Job[object], None] = {}
+        self._waiting: dict[Job[Any, object], None] = {}  # in the order of their coming; each has a task that waits
+        self._deferred: dict[Job[Any, object], None] = {}
         self._deferred_bytes = 0
         self._audit_queue: deque[Row] = deque()
         self._audit_due = self._audit_timed = False
@@ -100,7 +178,7 @@ class Writer:
         self._dropping = False
         self._log = RateLimitedLogger(log)  # for what each call may cause, while the file cannot be written
 
-    async def do(self, job: Job[T]) -> T:
+    async def do(self, job: Job[W, T]) -> T:
         """Do it in a transaction, and return what it returns once that is committed.
 
         If cancelled, the caller leaves at once. A job that waits in the queue is withdrawn, and one in a transaction is
@@ -114,7 +192,7 @@ class Writer:
         if self._closing is not None:
             raise StoreClosedError("the store was used after it had been closed")
         job.task = trio.lowlevel.current_task()
-        one = cast("Job[object]", job)
+        one = cast("Job[Any, object]", job)
         with self._lock:
             self._waiting[one] = None
         self._start()
@@ -129,7 +207,7 @@ class Writer:
             self.dropped += 1
             if not self._dropping:
                 self._dropping = True
-                log.error("%s: audit records are being dropped, because they cannot be written", self._database.path)
+                log.error("%s: audit records are being dropped, because they cannot be written", self._database.name)
             return
         with self._lock:
             self._audit_queue.append(row)
@@ -159,7 +237,7 @@ class Writer:
             self._start()
         await self._closing.wait()
 
-    def _leave(self, job: Job[object]) -> trio.lowlevel.Abort:
+    def _leave(self, job: Job[Any, object]) -> trio.lowlevel.Abort:
         """The caller was cancelled."""
         with self._lock:
             job.left = True
@@ -170,14 +248,14 @@ class Writer:
             self._defer(job)
         return trio.lowlevel.Abort.SUCCEEDED
 
-    def _defer(self, job: Job[object]) -> None:
+    def _defer(self, job: Job[Any, object]) -> None:
         with self._lock:
             if (
                 len(self._deferred) >= self._limits.max_deferred
                 or self._deferred_bytes + job.size > self._limits.max_deferred_bytes
             ):
                 self._log.error(
-                    "too much is waiting for %s to be written; an entry stays as it is", self._database.path
+                    "too much is waiting for %s to be written; an entry stays as it is", self._database.name
                 )
                 return
             job.task = None
@@ -193,10 +271,10 @@ class Writer:
         if self._waiting or self._deferred or (self._audit_queue and (self._audit_due or self._closing is not None)):
             batch = _Batch()
             trio.lowlevel.start_thread_soon(
-                partial(self._transact, batch), lambda _: _tell(token, partial(self._deliver, batch)), "carmy sqlite"
+                partial(self._transact, batch), lambda _: _tell(token, partial(self._deliver, batch)), "carmy store"
             )
         elif self._closing is not None and not self._closing.is_set():
-            trio.lowlevel.start_thread_soon(self._close, lambda _: _tell(token, self._closing_done), "carmy sqlite")
+            trio.lowlevel.start_thread_soon(self._close, lambda _: _tell(token, self._closing_done), "carmy store")
         else:
             self._busy = False
 
@@ -205,35 +283,26 @@ class Writer:
         with self._lock:
             patient = list(self._waiting)
         try:
-            with self._database.transaction() as entries:
-                self._take(batch)
-                if batch.records:
-                    entries.audit(batch.records)  # before the jobs: some of them may be to read records
-                for job in (*batch.deferred, *batch.jobs):
-                    self._attempt(job, entries)
+            self._database.transact(partial(self._run, batch))
         except StoreError as error:
             batch.error = error
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
-            batch.error = UnexpectedError(f"{self._database.path}: {type(error).__name__}: {error}")
+            batch.error = UnexpectedError(f"{self._database.name}: {type(error).__name__}: {error}")
             batch.error.__cause__ = error
-        if batch.error is not None and not batch.jobs:
+        if batch.error is not None and not batch.taken:
             # It did not begin. Only callers that waited from its start are refused; later ones stay in the queue.
             self._take(batch, patient)
 
-    def _attempt(self, job: Job[object], entries: Entries) -> None:
-        """Run one job. A fault of its values fails the job; a fault of the file fails the transaction."""
-        job.error = None
-        try:
-            job.value = job.operate(entries)
-        except (apsw.ConstraintError, apsw.TooBigError) as error:
-            job.error = translate(error, self._database.path)
-            job.error.__cause__ = error
-        except apsw.Error:
-            raise
-        except Exception as error:  # noqa: BLE001 - given to the caller of this job
-            job.error = error
+    def _run(self, batch: _Batch, transaction: W) -> None:
+        """The work of one transaction."""
+        if not batch.taken:
+            self._take(batch)
+        if batch.records:
+            transaction.audit(batch.records)  # before the jobs: some of them may be to read records
+        transaction.run([*batch.deferred, *batch.jobs])
 
-    def _take(self, batch: _Batch, only: list[Job[object]] | None = None) -> None:
+    def _take(self, batch: _Batch, only: list[Job[Any, object]] | None = None) -> None:
+        batch.taken = True
         with self._lock:
             batch.deferred = list(self._deferred)
             jobs = (
@@ -285,7 +354,7 @@ class Writer:
         with self._lock:
             log.error(
                 "%s could not be written at the end; %d entries stay as they are, and %d audit records are lost",
-                *(self._database.path, len(self._deferred), len(self._audit_queue)),
+                *(self._database.name, len(self._deferred), len(self._audit_queue)),
             )
             self._deferred.clear()
             self._deferred_bytes = 0
@@ -305,7 +374,7 @@ class Writer:
         self._closing.set()
 
 
-def _copy(job: Job[object]) -> Job[object]:
+def _copy(job: Job[Any, object]) -> Job[Any, object]:
     return Job(job.operate, must_run=True, size=job.size)
 
 

@@ -1,4 +1,7 @@
-"""Entries as rows and back. Whatever cannot be written is refused here, before it can spoil other callers' transaction."""
+"""Entries as rows of a database, and back.
+
+A value that no database can hold is refused here, before it fails the transaction of other callers.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from ..._model.cause import Cause
-from ..._model.codec import is_json
-from ..._model.error import ErrorInfo
-from ..._model.reservation import Identity, Reservation, ReservationState
-from ..._model.result import Outcome
-from ._errors import CorruptFileError
+from .._model.cause import Cause
+from .._model.codec import is_json
+from .._model.error import ErrorInfo
+from .._model.protocols import StoreError
+from .._model.reservation import Identity, Reservation, ReservationState
+from .._model.result import Outcome
 
 ENTRY_BYTES = 512
 """What an entry costs beside its texts and its output, indexes included."""
@@ -25,6 +28,12 @@ COLUMNS = (
 
 _encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(ErrorInfo).decode
+
+
+class DamagedEntryError(StoreError):
+    """An entry is not what was written."""
+
+    reason = "corrupt"
 
 
 class NewEntry(msgspec.Struct, frozen=True):
@@ -103,12 +112,12 @@ def unpack(row: tuple[Any, ...]) -> tuple[Reservation, int | None]:
     """The entry of a row, and the owner of a running one.
 
     Raises:
-        CorruptFileError: It is not what was written.
+        DamagedEntryError: It is not what was written.
     """
     try:
         return _unpack(row)
     except (ValueError, TypeError) as error:  # those of msgspec among them
-        raise CorruptFileError(f"the entry of the execution {row[5]} is damaged: {error}") from error
+        raise DamagedEntryError(f"the entry of the execution {row[5]} is damaged: {error}") from error
 
 
 def _unpack(row: tuple[Any, ...]) -> tuple[Reservation, int | None]:
