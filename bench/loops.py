@@ -4,16 +4,20 @@ Rows: a trivial tool of trio and one of asyncio, called under trio, through `car
 trip of ``asyncio.run_coroutine_threadsafe`` and of anyio's ``BlockingPortal``, which call a coroutine that does nothing; and a bridge of thirty
 lines, which runs each call of the engine in a task of its own and wakes each thread for each call.
 
-Columns: microseconds for a call, one by one and with 64 at the same time, and the ratio to ``run_coroutine_threadsafe`` and to the bridge. The
-rows are measured in turn, in many short rounds; ratios are medians over the rounds.
+Columns: round trips between two threads; microseconds for a call, one by one and with 64 at the same time; and the ratios to each of the
+peers. The rows are measured in turn, in many short rounds; ratios are medians over the rounds.
 
-Run with ``python -m bench.loops [--rounds N] [--calls N]``.
+On several cores the threads also wait for the interpreter's lock, and times double or not with whatever else the machine does. ``--cores 1``
+gives numbers that repeat.
+
+Run with ``python -m bench.loops [--rounds N] [--calls N] [--cores N]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import threading
 import time
@@ -188,16 +192,16 @@ async def bridge() -> AsyncIterator[Bridge]:
 
 THREADSAFE, PORTAL, BRIDGE = "run_coroutine_threadsafe", "BlockingPortal", "bridge of thirty lines, tool of trio"
 
-ROWS: dict[str, Callable[[int], tuple[float, float]]] = {
-    "under trio, tool of trio": lambda calls: under_trio(calls, "on_trio"),
-    "under trio, tool of asyncio": lambda calls: under_trio(calls, "on_asyncio"),
-    "aio, tool of trio": lambda calls: under_asyncio(calls, lambda: aio.open_app(app), "on_trio"),
-    "aio, tool of asyncio": lambda calls: under_asyncio(calls, lambda: aio.open_app(app), "on_asyncio"),
-    "blocking, tool of trio": lambda calls: through_blocking(calls, "on_trio"),
-    "blocking, tool of asyncio": lambda calls: through_blocking(calls, "on_asyncio"),
-    THREADSAFE: through_threadsafe,
-    PORTAL: through_portal,
-    BRIDGE: lambda calls: under_asyncio(calls, bridge, "on_trio"),
+ROWS: dict[str, tuple[int, Callable[[int], tuple[float, float]]]] = {
+    "under trio, tool of trio": (0, lambda calls: under_trio(calls, "on_trio")),
+    "under trio, tool of asyncio": (1, lambda calls: under_trio(calls, "on_asyncio")),
+    "aio, tool of trio": (1, lambda calls: under_asyncio(calls, lambda: aio.open_app(app), "on_trio")),
+    "aio, tool of asyncio": (2, lambda calls: under_asyncio(calls, lambda: aio.open_app(app), "on_asyncio")),
+    "blocking, tool of trio": (1, lambda calls: through_blocking(calls, "on_trio")),
+    "blocking, tool of asyncio": (2, lambda calls: through_blocking(calls, "on_asyncio")),
+    THREADSAFE: (1, through_threadsafe),
+    PORTAL: (1, through_portal),
+    BRIDGE: (1, lambda calls: under_asyncio(calls, bridge, "on_trio")),
 }
 
 
@@ -205,11 +209,11 @@ def main(rounds: int, calls: int) -> None:
     """Measure and print."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ROWS}
     for _ in range(rounds):
-        for name, run in ROWS.items():
+        for name, (_, run) in ROWS.items():
             found[name].append(run(calls))
-    print(f"{'':38} {'one by one, µs':>15} {'64 together, µs':>16}   / threadsafe     / portal         / bridge")
+    print(f"{'':38} trips {'one by one, µs':>15} {'64 together, µs':>16}   / threadsafe     / portal         / bridge")
     for name, times in found.items():
-        line = f"{name:38}"
+        line = f"{name:38} {ROWS[name][0]:5}"
         line += "".join(f" {statistics.median(each[column] for each in times):15.1f}" for column in (0, 1)) + "  "
         for peer in (THREADSAFE, PORTAL, BRIDGE):
             pairs = list(zip(times, found[peer], strict=True))
@@ -222,5 +226,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=500)
+    parser.add_argument("--cores", type=int, help="run on this number of cores; all by default")
     options = parser.parse_args()
+    if options.cores is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     main(options.rounds, options.calls)

@@ -20,6 +20,7 @@ from .._model.error_boundary import log_traceback, raise_single
 from .._model.errors import AgentError, ClosedError
 from .asyncio_caller import AsyncioCaller
 from .dispatcher import Dispatcher
+from .run_ends import RunEnds
 from .running import host_caller
 
 log = logging.getLogger("carmy.engine")
@@ -41,6 +42,7 @@ class AsyncioLoop:
     Attributes:
         is_host: The loop is that of the program; otherwise it runs in a thread of the engine.
         stuck: Number of abandoned tasks that still run.
+        ends: The ends of its runs.
     """
 
     def __init__(self, caller: AsyncioCaller, max_stuck: int, grace_seconds: float, *, is_host: bool) -> None:
@@ -49,12 +51,10 @@ class AsyncioLoop:
         self.grace_seconds = grace_seconds
         self.stuck = 0
         self._max_stuck = max_stuck
-        self._token = trio.lowlevel.current_trio_token()
+        self.ends = RunEnds()
         # Each wake-up of a thread may cost the interpreter's lock, so all that happens before it is handed over at once.
         self._to_loop: deque[Callable[[], object]] = deque()
         self._is_loop_woken = False
-        self._to_trio: deque[LoopRun] = deque()
-        self._is_trio_woken = False
 
     def prepare(self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], /, **arguments: Any) -> LoopRun:
         """Create a run of an async function.
@@ -137,23 +137,14 @@ class AsyncioLoop:
             return asyncio.Task(coro, loop=loop, name=name, context=context, eager_start=True)
         return loop.create_task(coro, name=name, context=context)
 
+    def close(self) -> None:
+        """Release what carries the ends of runs. No task waits for one any more."""
+        self.ends.close()
+
     def _work(self) -> None:
         self._is_loop_woken = False
         while self._to_loop:
             self._to_loop.popleft()()
-
-    def report(self, run: LoopRun) -> None:
-        """Hand over a run that has ended. For the thread of the loop."""
-        self._to_trio.append(run)
-        if not self._is_trio_woken:
-            self._is_trio_woken = True
-            with contextlib.suppress(trio.RunFinishedError):  # no task waits
-                self._token.run_sync_soon(self._resolve)
-
-    def _resolve(self) -> None:
-        self._is_trio_woken = False
-        while self._to_trio:
-            self._to_trio.popleft().resolve()
 
 
 class LoopRun:
@@ -163,7 +154,7 @@ class LoopRun:
         name: Its name in logs, that of the tool.
         finished: The task has ended.
         abandoned: It was cancelled and has not ended within the grace; it counts as stuck until it ends.
-        ended: Set once it has ended.
+        ended: Set once an abandoned task has ended; absent otherwise.
     """
 
     __slots__ = (
@@ -171,7 +162,7 @@ class LoopRun:
         "_context",
         "_error",
         "_function",
-        "_is_cancelled",
+        "_has_begun",
         "_loop",
         "_task",
         "_value",
@@ -190,7 +181,7 @@ class LoopRun:
     ) -> None:
         self.name = name
         self.finished = self.abandoned = False
-        self.ended = trio.Event()
+        self.ended: trio.Event
         self._loop = loop
         self._function = function
         self._arguments = arguments
@@ -199,7 +190,7 @@ class LoopRun:
         self._task: asyncio.Task[None] | None = None
         self._value: Any = None
         self._error: BaseException | None = None
-        self._is_cancelled = False
+        self._has_begun = False
 
     async def wait(self) -> Any:
         """Run the task and return its value. Exceptions pass unchanged.
@@ -214,7 +205,7 @@ class LoopRun:
         self._loop.post(self._start)
         cancelled: trio.Cancelled | None = None
         try:
-            await self.ended.wait()
+            await self._loop.ends.wait(self)
         except trio.Cancelled as error:
             cancelled = error
         try:
@@ -232,26 +223,26 @@ class LoopRun:
 
     async def _end(self, cancelled: trio.Cancelled) -> None:
         """Cancel the task and wait for its end, within the grace."""
-        self._is_cancelled = True
         with contextlib.suppress(ClosedError):
             self._loop.post(self._cancel)
         with trio.CancelScope(shield=True, relative_deadline=self._loop.grace_seconds):
-            await self.ended.wait()
-        if not self.ended.is_set():
+            await self._loop.ends.wait(self)
+        if not self.finished:
             with contextlib.suppress(ClosedError):
                 self._loop.post(self._cancel)
+            self.ended = trio.Event()
             self.abandoned = True
             self._loop.stuck += 1
             raise cancelled
 
     def resolve(self) -> None:
-        """Wake the task that waits. For the trio thread."""
+        """See `Run`."""
         self.finished = True
         if self.abandoned:
             self._loop.stuck -= 1
             self._value = self._error = None
+            self.ended.set()
         del self._function, self._arguments, self._context  # an ended execution is kept for lookups
-        self.ended.set()
 
     # --- in the loop
 
@@ -259,7 +250,7 @@ class LoopRun:
         task = self._loop.make_task(self._main(), f"carmy {self.name}", self._context)
         if not task.done():  # one that starts eagerly may be
             self._task = task
-            task.add_done_callback(self._on_done)
+            self._loop.caller.loop.call_soon(self._check_begun)  # runs just after the first step of the task
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -267,18 +258,19 @@ class LoopRun:
 
     async def _main(self) -> None:
         # Nothing escapes: asyncio lets SystemExit and KeyboardInterrupt of a task end its loop.
+        self._has_begun = True
         try:
             self._value = await self._function(**self._arguments)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`
             self._error = error
         self._task = None
-        self._loop.report(self)
+        self._loop.ends.report(self)
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # before its first step, so that `_main` has not begun
+    def _check_begun(self) -> None:
+        if not self._has_begun:  # cancelled before its first step
             self._error = asyncio.CancelledError()
             self._task = None
-            self._loop.report(self)
+            self._loop.ends.report(self)
 
 
 def tool_on(frame: FrameType | None) -> str | None:
@@ -309,7 +301,8 @@ async def open_loop(max_stuck: int, grace_seconds: float) -> AsyncIterator[Async
     """
     host: AsyncioCaller | None = host_caller.get()
     if host is not None:
-        yield AsyncioLoop(host, max_stuck, grace_seconds, is_host=True)
+        with contextlib.closing(AsyncioLoop(host, max_stuck, grace_seconds, is_host=True)) as loop:
+            yield loop
         return
     thread = _LoopThread(grace_seconds)
     caller = AsyncioCaller(thread.loop, thread.start())
@@ -317,9 +310,11 @@ async def open_loop(max_stuck: int, grace_seconds: float) -> AsyncIterator[Async
     try:
         async with trio.open_nursery() as nursery:
             caller.dispatcher.start(nursery)
+            loop = AsyncioLoop(caller, max_stuck, grace_seconds, is_host=False)
             try:
-                yield AsyncioLoop(caller, max_stuck, grace_seconds, is_host=False)
+                yield loop
             finally:
+                loop.close()
                 with trio.CancelScope(shield=True, relative_deadline=2 * grace_seconds):
                     await thread.close()
                 nursery.cancel_scope.cancel()

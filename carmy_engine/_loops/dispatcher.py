@@ -1,17 +1,14 @@
 """Calls of other threads, run by tasks of a trio run.
 
-The leader/followers pattern: one task, the leader, runs the calls of the queue in rounds until one has to wait. It then starts a new
-leader and stays with that call. So a call that does not wait costs no task, and the calls of a round cost one wake-up of trio and
-one of the other thread.
-
-The leader waits for a socket, not for ``TrioToken.run_sync_soon``: trio would first run a task of its own, which doubles the wait.
+The leader/followers pattern: one task, the leader, runs the calls of the queue in rounds until one has to wait. It then stays with that
+call; if another call comes meanwhile, another task leads. So calls that come one by one cost no task, and the calls of a round cost one
+wake-up of trio and one of the other thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import socket
 import time
 import types
 from collections import deque
@@ -22,6 +19,7 @@ import trio
 
 from .._model.error_boundary import is_cancel
 from .._model.errors import ClosedError
+from .wake_up import WakeUp
 
 MAX_ROUND_SECONDS = 0.01
 """After which a round ends, with calls left for the next one. Exceeded by one call at most."""
@@ -113,13 +111,11 @@ class Dispatcher:
         self._finished: list[Call] = []
         self._parked: list[trio.lowlevel.Task] = []
         """Followers that have ended a call and can lead again: a new task costs five times as much as waking one."""
-        self._is_awake = True
         self._closed: str | None = None
         """Why it takes no more calls."""
         self._token: trio.lowlevel.TrioToken | None = None
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
+        self._nursery: trio.Nursery
+        self._wake_up = WakeUp(self._lead_if_needed)
 
     # --- in any thread
 
@@ -137,11 +133,7 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Make the thread run the queued calls."""
-        # The leader clears the flag before it looks into the queue for the last time.
-        if not self._is_awake:
-            self._is_awake = True
-            with contextlib.suppress(OSError):  # full: a wake-up is on its way; closed: `_end` answers the calls
-                self._wake_sender.send(b"\0")
+        self._wake_up.send()
 
     def leave(self, call: Call) -> None:
         """Cancel a call. Its end is still delivered."""
@@ -163,13 +155,14 @@ class Dispatcher:
     def start(self, nursery: trio.Nursery) -> None:
         """Run calls until the nursery is cancelled; `end` follows."""
         self._token = trio.lowlevel.current_trio_token()
-        nursery.start_soon(self._lead, nursery)
+        self._nursery = nursery
+        self._wake_up.start()
+        nursery.start_soon(self._lead)
 
     def end(self) -> None:
         """Refuse the calls that have not begun, and later ones."""
         self._closed = f"{self.what} was used after its block had ended"
-        self._wake_sender.close()
-        self._wake_receiver.close()
+        self._wake_up.close()
         ended: list[Call] = []
         with contextlib.suppress(IndexError):
             while True:
@@ -179,23 +172,24 @@ class Dispatcher:
         if ended:
             self._deliver(ended)
 
-    async def _lead(self, nursery: trio.Nursery) -> None:
+    async def _lead(self) -> None:
         while True:
-            await self._lead_once(nursery)
-            if len(self._parked) >= MAX_PARKED:
-                return
-            await self._park()
+            await self._lead_once()
+            if self._wake_up.is_attended:  # by another leader
+                if len(self._parked) >= MAX_PARKED:
+                    return
+                await self._park()
+            else:
+                self._wake_up.attend()
 
-    async def _lead_once(self, nursery: trio.Nursery) -> None:
+    async def _lead_once(self) -> None:
         """Run calls up to the first that has to wait, and then that one to its end."""
         with trio.CancelScope() as scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             while (blocked := self._run_round(scope)) is None:
-                await self._wait()
-            if self._parked:
-                trio.lowlevel.reschedule(self._parked.pop())
-            else:
-                nursery.start_soon(self._lead, nursery)
+                await self._wake_up.wait(self._queue.__len__)
+            self._wake_up.leave()
+            self._lead_if_needed()
             call = blocked.call
             try:
                 call.value = await _resume(call.context, blocked)
@@ -205,6 +199,19 @@ class Dispatcher:
                     call.error = ClosedError(f"{self.what} was closed while a call ran")
             finally:
                 self._deliver([call])
+
+    def _lead_if_needed(self) -> None:
+        """Let a task lead if there are calls and none does."""
+        if self._wake_up.is_attended or not self._queue:
+            return
+        if self._parked:
+            trio.lowlevel.reschedule(self._parked.pop())
+        else:
+            try:
+                self._nursery.start_soon(self._lead)
+            except RuntimeError:  # the nursery is closed, and `end` answers the calls
+                return
+        self._wake_up.attend()
 
     async def _park(self) -> None:
         """Wait to become the leader."""
@@ -216,18 +223,6 @@ class Dispatcher:
 
         self._parked.append(task)
         await trio.lowlevel.wait_task_rescheduled(abort)
-
-    async def _wait(self) -> None:
-        """Wait for calls; return soon if there are some."""
-        self._is_awake = False
-        if self._queue:
-            self._is_awake = True
-            await trio.lowlevel.checkpoint()
-            return
-        await trio.lowlevel.wait_readable(self._wake_receiver)
-        self._is_awake = True
-        with contextlib.suppress(BlockingIOError):
-            self._wake_receiver.recv(4096)
 
     def _run_round(self, scope: trio.CancelScope) -> BlockedCall | None:
         """Run the queued calls, up to the first that has to wait."""

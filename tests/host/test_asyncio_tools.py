@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import queue
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 
 from carmy_engine import (
     AgentContext,
@@ -354,6 +356,99 @@ def test_many_calls_with_random_cancels_leave_nothing(host: str) -> None:
         trio.run(under_trio)
     else:
         asyncio.run(under_asyncio(), debug=True)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+@pytest.mark.parametrize("host", ["trio", "asyncio"])
+def test_calls_that_wait_do_not_depend_on_each_other(host: str, left: int) -> None:
+    """Of three calls that wait for their tools, one is left, one ends and one goes on; the last still gets its value."""
+    app, gates = App("gates", backend="asyncio"), [asyncio.Event() for _ in range(3)]
+    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    @app.tool(effect="read", parallel_safe=True)
+    async def wait(number: int) -> int:
+        """Wait for a gate."""
+        loops.append(asyncio.get_running_loop())
+        begun.put(number)
+        await gates[number].wait()
+        return number
+
+    def open_gate(number: int) -> None:
+        loops[0].call_soon_threadsafe(gates[number].set)
+
+    first, second = (number for number in range(3) if number != left)
+
+    async def under_trio() -> None:
+        async with app.open() as engine, trio.open_nursery() as nursery:
+            scopes = [trio.CancelScope() for _ in gates]
+            ended = [trio.Event() for _ in gates]
+            values: dict[int, Any] = {}
+
+            async def call(number: int) -> None:
+                with scopes[number]:
+                    values[number] = (await engine.execute(request("wait", number=number))).data
+                ended[number].set()
+
+            for number in range(3):
+                nursery.start_soon(call, number)
+                assert await trio.to_thread.run_sync(begun.get) == number
+            scopes[left].cancel()
+            await ended[left].wait()
+            for number in (first, second):
+                open_gate(number)
+                await ended[number].wait()
+            assert values == {first: first, second: second}
+
+    async def under_asyncio() -> None:
+        async with aio.open_app(app) as engine:
+            tasks = []
+            for number in range(3):
+                tasks.append(asyncio.create_task(engine.execute(request("wait", number=number))))
+                assert await asyncio.to_thread(begun.get) == number
+            tasks[left].cancel()
+            await asyncio.wait([tasks[left]])
+            assert tasks[left].cancelled()
+            for number in (first, second):
+                open_gate(number)
+                assert (await tasks[number]).data == number
+
+    if host == "trio":
+        trio.run(under_trio)
+    else:
+        asyncio.run(under_asyncio(), debug=True)
+
+
+async def test_a_task_that_a_tool_has_left_behind_can_call() -> None:
+    """Its call reaches the engine although no call of the engine waits."""
+    app = App("later", backend="asyncio")
+    begun, values = trio.Event(), queue.SimpleQueue[Any]()
+    go_on = asyncio.Event()
+    tasks: list[asyncio.Task[None]] = []
+
+    @app.tool(effect="read", parallel_safe=True)
+    async def leave_behind() -> None:
+        """Leave a task behind."""
+
+        async def later() -> None:
+            await go_on.wait()
+            values.put(await aio.engine_of(engine).call(number))
+
+        tasks.append(asyncio.create_task(later()))
+
+    @app.tool(effect="read", parallel_safe=True, backend="trio")
+    async def number() -> int:
+        """A number."""
+        begun.set()
+        await trio.lowlevel.checkpoint()
+        return 1
+
+    async with app.open() as engine:
+        await engine.call(leave_behind)
+        await trio.testing.wait_all_tasks_blocked()
+        tasks[0].get_loop().call_soon_threadsafe(go_on.set)
+        await begun.wait()
+        assert await trio.to_thread.run_sync(values.get) == 1
 
 
 async def test_a_task_of_a_tool_that_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
