@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -287,53 +283,3 @@ async def test_a_failing_start_is_the_failure_of_the_server(caplog: pytest.LogCa
     await trio.to_thread.run_sync(lambda: trio.run(main))
     assert [message["type"] for message in messages] == ["lifespan.startup.failed"] * 2
     assert all("STATE_FAILED: the state Log from the function broken" in message["message"] for message in messages)
-
-
-GRANIAN = """\
-import trio
-from carmy_engine import App
-
-app = App("shop")
-
-
-@app.tool(effect="none")
-async def greet(name: str) -> str:
-    return f"hello {name}"
-
-
-api = app.asgi()
-"""
-
-
-async def test_granian_serves_it(tmp_path: Path) -> None:
-    """Over a socket with a file, with one worker; SIGTERM ends it."""
-    (tmp_path / "served.py").write_text(GRANIAN)
-    path = tmp_path / "g.sock"
-    command = [
-        sys.executable,
-        "-m",
-        "granian",
-        "--interface",
-        "asgi",
-        "--uds",
-        str(path),
-        "--loop",
-        "asyncio",
-        "served:api",
-    ]
-    process = subprocess.Popen(  # noqa: ASYNC220 - it starts at once
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with trio.fail_after(20):
-            while True:
-                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-                    probe.connect(str(path))
-                    break
-                await trio.sleep(0.01)
-        async with open_http(f"http://unix:{path}") as client:
-            result = await client.execute(ExecutionRequest(tool="greet", arguments={"name": "ana"}))
-            assert result.unwrap() == "hello ana"
-    finally:
-        process.terminate()
-        await trio.to_thread.run_sync(process.wait, 20)
