@@ -18,7 +18,6 @@ from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
 from .._model.spec import Catalog, PublicSpec
 from ..providers import provider
-from ..providers._base import Written
 
 
 class Calls:
@@ -61,7 +60,7 @@ class Calls:
             arguments: A mapping, or JSON text.
             call_id: The model's id of the call; None where the framework has none.
         """
-        return self._provider._call(Written(name, arguments, call_id), None, secrets.token_hex(8))  # noqa: SLF001
+        return self._provider.call(name, arguments, call_id)
 
     async def run(self, call: ModelCall, *, scope: str | None = None, is_confirmed: bool = False) -> ExecutionResult:
         """Run a call under asyncio. Cancelling the task cancels the execution.
@@ -104,7 +103,7 @@ class Calls:
 
     def text(self, call: ModelCall, result: ExecutionResult) -> str:
         """The result in words for the model: the output, or the way to repair the call."""
-        return self._provider._text(ModelResult(call=call, result=result))  # noqa: SLF001
+        return self._provider.text(ModelResult(call=call, result=result))
 
     def _request(self, call: ModelCall, scope: str | None) -> ExecutionRequest | ExecutionResult:
         if call.problem is not None:

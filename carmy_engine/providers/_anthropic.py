@@ -33,7 +33,7 @@ class Anthropic(Provider):
             block: dict[str, Any] = {
                 "type": "tool_result",
                 "tool_use_id": result.call.call_id,
-                "content": self._text(result) if content is None else [_block(one) for one in content],
+                "content": self.text(result) if content is None else [_block(one) for one in content],
             }
             blocks.append(block if result.result.error is None else {**block, "is_error": True})
         return [{"role": "user", "content": blocks}] if blocks else []

@@ -131,7 +131,19 @@ class Provider(abc.ABC):
     def _exported(self, spec: Spec, name: str) -> dict[str, Any]:
         """One tool for the request."""
 
-    def _text(self, result: ModelResult) -> str:
+    def call(self, name: str, arguments: object, call_id: str | None = None, *, turn: str | None = None) -> ModelCall:
+        """One call that a framework has taken out of a response.
+
+        Args:
+            name: As the model wrote it.
+            arguments: JSON text, or what it stands for.
+            call_id: The model's id of the call; None if it has none.
+            turn: See `parse`.
+        """
+        return self._call(Written(name, arguments, call_id), turn, made_up_id(None, 0))
+
+    def text(self, result: ModelResult) -> str:
+        """A result as text for a model: the output, or the way to repair the call."""
         content = self._content(result)
         if content is not None:
             return "\n".join(map(text_for, content))

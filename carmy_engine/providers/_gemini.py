@@ -35,11 +35,9 @@ class Gemini(Provider):
             call = result.call
             content = self._content(result)
             if content is not None:
-                answer = {"output": self._text(result)}
+                answer = {"output": self.text(result)}
             else:
-                answer = (
-                    {"output": result.result.data} if result.result.error is None else {"error": self._text(result)}
-                )
+                answer = {"output": result.result.data} if result.result.error is None else {"error": self.text(result)}
             named: dict[str, Any] = {"name": call.name or self.name_for(call.tool), "response": answer}
             if blobs := [_blob(one) for one in content or () if isinstance(one, Image | Audio)]:
                 named["parts"] = blobs

@@ -58,7 +58,7 @@ class Mcp(Provider):
         if content is not None:
             return {"content": [_block(one) for one in content], "isError": False}
         made: dict[str, Any] = {
-            "content": [{"type": "text", "text": self._text(result)}],
+            "content": [{"type": "text", "text": self.text(result)}],
             "isError": result.result.error is not None,
         }
         spec = self._specs.get(result.call.tool)

@@ -50,7 +50,7 @@ class OpenAIChat(_OpenAI):
     def render(self, results: Iterable[ModelResult]) -> list[dict[str, Any]]:
         """See `Provider.render`: one message of role ``tool`` for each call."""
         return [
-            {"role": "tool", "tool_call_id": result.call.call_id, "content": self._text(result)} for result in results
+            {"role": "tool", "tool_call_id": result.call.call_id, "content": self.text(result)} for result in results
         ]
 
     def stream(self, *, turn: str | None = None) -> CallStream:
@@ -126,7 +126,7 @@ class OpenAIResponses(_OpenAI):
         items: list[dict[str, Any]] = []
         for result in results:
             content = self._content(result)
-            output = self._text(result) if content is None else [_input(one) for one in content]
+            output = self.text(result) if content is None else [_input(one) for one in content]
             items.append({"type": "function_call_output", "call_id": result.call.call_id, "output": output})
         return items
 

@@ -27,7 +27,10 @@ PRINTED = {
     ),
     "openai_agent": ("agents", ["asked: clear_cart", "agent: Done."]),
     "pydantic_ai_agent": ("pydantic_ai", ["asked: clear_cart", "agent: Done."]),
-    "llama_index_agent": ("llama_index", ['search: ["quiet mouse","loud mouse"]', "clear_cart: the cart is empty"]),
+    "llama_index_agent": (
+        "llama_index",
+        ['search: ["quiet mouse","loud mouse"]', "clear_cart: the cart is empty", "agent: Done."],
+    ),
 }
 
 

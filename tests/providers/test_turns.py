@@ -53,6 +53,26 @@ async def test_a_turn_is_read_run_and_answered(form: str) -> None:
 
 
 @every_format
+async def test_a_call_is_made_of_its_parts(form: str) -> None:
+    """As a framework has taken them out of a response: the same calls as of the whole response, and the same texts."""
+    async with App("shop").add(warehouse()).open() as engine:
+        provider = engine.provider(form)  # type: ignore[arg-type]
+        whole = provider.parse(WHOLE[form])
+        calls = [provider.call(call.name, _text(call.arguments), call.call_id) for call in whole]
+        assert told(calls) == told(whole)
+        results = await engine.run_calls(calls)
+        texts = [provider.text(result) for result in results]
+    assert [text in json.dumps(RENDERED[form], ensure_ascii=False) for text in texts[1:]] == [True, True]
+    nameless = provider.call(calls[0].name, {"sku": "AB-12"})
+    assert (nameless.generated, nameless.tool) == (True, "inventory.lookup")
+    assert provider.call(calls[0].name, "{").problem is not None
+
+
+def _text(arguments: Any) -> str | None:
+    return None if arguments is None else bytes(arguments).decode()
+
+
+@every_format
 def test_a_streamed_turn_is_the_same(form: str) -> None:
     """The calls that are put together from deltas are those of the whole response."""
     provider = made(form)
