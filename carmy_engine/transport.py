@@ -20,6 +20,8 @@ The project's own transports import the core through this module only. ``docs/de
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._app.serve import descendants, end_flushed, flush_at_forced_exit, hard_limit, kill_descendants, stop_limit
 from ._app.transport import Transport
 from ._config.address import Address, InheritedAddress, TcpAddress, UnixAddress, parse_address, split_unix_url
@@ -28,7 +30,6 @@ from ._engine.remote_arguments import encode_remote_arguments
 from ._execution.event_stream import EventBuffer
 from ._execution.execution import new_execution_id
 from ._execution.trio_internals import LazyDeadlineScope
-from ._host.asyncio_host import AsyncioHost
 from ._idempotency.decisions import may_join
 from ._loops.running import require_trio
 from ._model.error_boundary import (
@@ -56,6 +57,9 @@ from ._schema.messages import invalid_arguments, output_subject
 from ._tools.output import invalid_output
 from ._tools.output import too_large as output_too_large
 from .providers._names import NameRule, wire_names
+
+if TYPE_CHECKING:
+    from ._host.asyncio_host import AsyncioHost
 
 __all__ = [
     "BURST_LINES",
@@ -111,3 +115,12 @@ __all__ = [
     "unknown_tool",
     "wire_names",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `AsyncioHost` on first use: asyncio is imported only where something runs in it."""
+    if name != "AsyncioHost":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._host.asyncio_host import AsyncioHost  # noqa: PLC0415 - see above
+
+    return AsyncioHost

@@ -337,7 +337,7 @@ def _resource_output(mime_type: str | None, function: Callable[..., Any], plan: 
 
         return contents
 
-    return OutputRenderer(_READ_SCHEMA, limited, lambda value: value)
+    return OutputRenderer(_read_schema(), limited, lambda value: value)
 
 
 def _contents(uri: str, value: Any, data: bytes, mime_type: str | None) -> tuple[ResourceContents, ...]:
@@ -420,7 +420,12 @@ def _described(render: Callable[[Any], bytes], description: str) -> Callable[[An
     return lambda value: b"%b%b}" % (head, render(value))
 
 
-_READ_SCHEMA = schema_of(ReadResult, output=True)
+@functools.cache
+def _read_schema() -> Mapping[str, Any]:
+    """The schema of a read resource. On first use: it takes longer than the rest of this module, and most programs have no resources."""
+    return schema_of(ReadResult, output=True)
+
+
 _PROMPT_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"description": {"type": "string"}, "messages": {"type": "array", "items": {"type": "object"}}},

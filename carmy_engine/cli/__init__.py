@@ -5,6 +5,7 @@ Needs the extra ``cli``; nothing else in the package does.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def run_app(app: App, argv: Sequence[str] | None = None) -> NoReturn:
     """Run the commands over one application and exit; see `main`."""
+    gc.freeze()  # what the program has imported stays, and a full collection would look through it again, for 30 ms
     _run(app, argv)
 
 

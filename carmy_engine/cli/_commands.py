@@ -41,7 +41,11 @@ def run(app: App | None, argv: Sequence[str]) -> int:
     """
     try:
         refuse_nested_run()
+        if list(argv) == ["--version"]:
+            return _print_version()
         parser = _parser(app, argv)
+    except ReaderGone:
+        return FAILURE
     except (CarmyError, Failure) as error:
         say(str(error))
         return FAILURE
@@ -66,6 +70,13 @@ def run(app: App | None, argv: Sequence[str]) -> int:
         say(str(error))
         return FAILURE
     return SUCCESS if code is None else code  # None: it was --help or --version
+
+
+def _print_version() -> int:
+    """Print the version without cyclopts, whose way loads rich: that takes as long as everything else here."""
+    with claimed_stdout() as out:
+        out(f"{__version__}\n".encode())
+    return SUCCESS
 
 
 def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:

@@ -57,7 +57,7 @@ def claimed_stdout(*, is_needed: bool = True) -> Iterator[Out]:
 
 
 def help_console() -> Console:
-    """What prints the texts of ``--help`` and ``--version``. Fails as data on standard output does."""
+    """What prints the texts of ``--help``. Fails as data on standard output does."""
     from rich.console import Console  # noqa: PLC0415 - other commands would start 25 ms later
 
     return Console(file=cast("IO[str]", _Help()))
