@@ -70,6 +70,9 @@ F = TypeVar("F")
 CLOSING_SECONDS = 2 * GRACE_SECONDS
 """Limit for executions that were cancelled at shutdown: their clean-up and their answers."""
 
+_UNCHANGED = (None,) * 5
+"""No change of a context."""
+
 ReadyCheck = Callable[[], object | Awaitable[object]]
 """Called for readiness; raising, or returning False, means not ready."""
 
@@ -183,15 +186,16 @@ class BoundEngine(LocalCalls, Readers):
             check_context(context, "this executor")
             transport = base.transport if transport is None else transport
             base = context
-        changes = {
-            "principal": principal,
-            "session": session,
-            "permissions": None if permissions is None else _permissions(permissions),
-            "metadata": metadata,
-            "transport": transport,
-        }
-        given = {name: value for name, value in changes.items() if value is not None}
-        if given:
+        # Servers bind for each call, and change nothing of the context.
+        if (principal, session, permissions, metadata, transport) != _UNCHANGED:
+            changes = {
+                "principal": principal,
+                "session": session,
+                "permissions": None if permissions is None else _permissions(permissions),
+                "metadata": metadata,
+                "transport": transport,
+            }
+            given = {name: value for name, value in changes.items() if value is not None}
             base = msgspec.structs.replace(base, **given)
         if run is not None:
             base = base.within(run)

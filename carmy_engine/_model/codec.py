@@ -99,7 +99,8 @@ def check_json(data: bytes, *, any_depth: bool = False) -> None:
         except UnicodeDecodeError:
             raise invalid_request("the body is not valid UTF-8") from None
     seen = _without_strings(data) if len(data) >= _LONG_BYTES else data
-    if not any_depth and len(seen) > MAX_JSON_DEPTH and _is_too_deep(seen):
+    # Each level has a bracket at either end; a shorter document that goes deeper is no JSON.
+    if not any_depth and len(seen) > 2 * MAX_JSON_DEPTH and _is_too_deep(seen):
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
     if _may_overflow(seen):
         # The digits may be inside a string: only a full parse decides.
@@ -260,7 +261,7 @@ def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
         name: The name of a member, in quotation marks.
         value: The member's value, from a decoder.
     """
-    at = message.find(name) if len(message) >= _SHORT_BYTES else -1
+    at = message.find(name)
     if at < 0:
         return message
     # The match may be in another object, or the end of a longer name: a value follows in any case. No value holds names of the
@@ -299,7 +300,7 @@ class UniqueNames:
         Raises:
             AgentError: ``INVALID_REQUEST``.
         """
-        seen = data if raw is None else without_value(data, *raw)
+        seen = data if raw is None or len(data) < _SHORT_BYTES else without_value(data, *raw)
         if seen.find(self._escape) < 0:
             for name in self._quoted:
                 if seen.count(name) > 1 and seen.count(name) > 1 + inner.count(name):

@@ -123,12 +123,9 @@ _DESCRIBED = PROTOCOL_VERSION.encode()
 
 def key_of(request_id: Id) -> Id:
     """The key of an id among those in use. Some clients cancel the request ``1`` by the id ``"1"``."""
-    if (
-        isinstance(request_id, str)
-        and request_id.isascii()
-        and request_id.lstrip("-").isdigit()
-        and len(request_id) < 19
-    ):
+    if isinstance(request_id, int):
+        return request_id
+    if request_id.isascii() and request_id.lstrip("-").isdigit() and len(request_id) < 19:
         number = int(request_id)
         return number if str(number) == request_id else request_id
     return request_id
@@ -363,7 +360,7 @@ class ServerProtocol:
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if not self._ids.accepted and SERVER.allows(self.state, Signal.LAST_ANSWER):
+        if self.state is ServerState.ENDING and not self._ids.accepted:
             self.state = SERVER.after(self.state, Signal.LAST_ANSWER)
 
 
