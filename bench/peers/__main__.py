@@ -70,8 +70,8 @@ def full(rounds: int, seconds: int, out: Path, only: frozenset[str] | None, grow
     print(f"written to {out} after {time.perf_counter() - started:.0f} s")
 
 
-def quick(rounds: int, seconds: int, recorded: Path) -> None:
-    samples, skipped = in_turns(QUICK, rounds, seconds)
+def quick(rounds: int, seconds: int, recorded: Path, only: frozenset[str]) -> None:
+    samples, skipped = in_turns(only, rounds, seconds)
     before = json.loads((recorded / "results.json").read_text())["ratios"]
     print("\n".join(results.compared(before, results.ratios_of(samples), TOLERANCE)))
     for name, why in skipped.items():
@@ -89,10 +89,10 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are written, or read with --quick")
     given = parser.parse_args()
-    if given.quick:
-        quick(given.rounds or 3, given.seconds or 1, given.out)
-        return
     only = frozenset(given.only) if given.only else None
+    if given.quick:
+        quick(given.rounds or 3, given.seconds or 1, given.out, only or QUICK)
+        return
     growth = frozenset(given.growth) - {"none"} if given.growth else None
     full(given.rounds or 5, given.seconds or 3, given.out, only, growth)
 

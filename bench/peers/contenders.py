@@ -117,8 +117,8 @@ HTTP = (
         "bare hypercorn", _python("bare", "hypercorn", "{port}"), "http", SEARCH, "/search", needs=("hypercorn",)
     ),
     Contender(EXPRESS, _node("express_app", "{port}"), "http", SEARCH, "/search", needs=("express",)),
-    _over_http("carmy MCP over HTTP", _python("ours", "mcp-http", "{port}"), "mcp"),
-    _over_http("carmy MCP over HTTP, native", _python("ours", "mcp-native", "{port}"), "mcp"),
+    _over_http("carmy MCP over HTTP", _python("ours", "mcp-http", "{port}")),
+    _over_http("carmy MCP over HTTP, native", _python("ours", "mcp-native", "{port}")),
     _over_http("FastMCP over HTTP", _python("mcp_app", "fastmcp", "{port}"), "fastmcp", "uvicorn", "uvloop"),
     _over_http("MCP SDK over HTTP", _python("mcp_app", "sdk", "{port}"), "mcp", "uvicorn", "uvloop"),
     _over_http("TypeScript MCP SDK over HTTP", _node("mcp_app", "{port}"), "@modelcontextprotocol/sdk", "express"),
@@ -126,7 +126,7 @@ HTTP = (
 
 LINES = (
     Contender("carmy stdio", _python("ours", "stdio"), "lines", {"op": "call", **CALL}),
-    Contender("carmy MCP over stdio", _python("ours", "mcp"), "lines", MCP_CALL, hello=HELLO, needs=("mcp",)),
+    Contender("carmy MCP over stdio", _python("ours", "mcp"), "lines", MCP_CALL, hello=HELLO),
     Contender(
         "FastMCP over stdio",
         _python("mcp_app", "fastmcp", "stdio"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import socket
 import subprocess
@@ -56,13 +58,22 @@ class Running:
         return self.process.stdin.fileno(), self.process.stdout.fileno()
 
 
+@functools.cache
+def environment() -> dict[str, str]:
+    """The variables of contenders. Python keeps bytecode in a folder of this run, for installed packages and those of a checkout alike."""
+    folder = tempfile.TemporaryDirectory(prefix="bench-bytecode-")
+    atexit.register(folder.cleanup)
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": folder.name}
+
+
 @contextlib.contextmanager
 def running(command: Sequence[str], *, piped: bool = False) -> Iterator[Running]:
     """Start a process; end it, and wait for it, when the block ends."""
     pipe = subprocess.PIPE if piped else subprocess.DEVNULL
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, env=environment())
         try:
             yield Running(process, errors, started)
         finally:

@@ -37,10 +37,14 @@ RATIOS: tuple[tuple[str, str, str, str, str, float | None, str], ...] = (
     ("execute/fastmcp", "in process, calls per second of FastMCP in memory", "rate", "carmy engine.execute", "FastMCP in memory", 25.0, "least"),
     ("execute/bare", "in process, calls per second of a bare function with pydantic", "rate", "carmy engine.execute", "bare function with pydantic", None, "least"),
     ("stdio/sdk", "frames over stdio, throughput of the MCP SDK", "rate", "carmy stdio", "MCP SDK over stdio", None, "least"),
-    ("mcp stdio/sdk", "MCP over stdio, throughput of the MCP SDK's own server", "rate", "carmy MCP over stdio", "MCP SDK over stdio", 1.0, "least"),
+    ("stdio/typescript", "frames over stdio, throughput of the TypeScript MCP SDK", "rate", "carmy stdio", "TypeScript MCP SDK over stdio", 1.0, "least"),
+    ("mcp stdio/sdk", "MCP over stdio, throughput of the MCP SDK's own server", "rate", "carmy MCP over stdio", "MCP SDK over stdio", 10.0, "least"),
+    ("mcp stdio/typescript", "MCP over stdio, throughput of the TypeScript MCP SDK", "rate", "carmy MCP over stdio", "TypeScript MCP SDK over stdio", 0.9, "least"),
+    ("mcp cold/sdk", "MCP over stdio, time to the first answer of the MCP SDK's own server", "cold_ms", "carmy MCP over stdio", "MCP SDK over stdio", 0.75, "most"),
     ("mcp stdio/fastmcp", "MCP over stdio, throughput of FastMCP", "rate", "carmy MCP over stdio", "FastMCP over stdio", None, "least"),
     ("mcp http/sdk", "MCP over HTTP, throughput of the MCP SDK's own server", "rate", "carmy MCP over HTTP", "MCP SDK over HTTP", 1.0, "least"),
-    ("mcp native/sdk", "MCP over HTTP on native, throughput of the MCP SDK's own server", "rate", "carmy MCP over HTTP, native", "MCP SDK over HTTP", 1.0, "least"),
+    ("mcp native/sdk", "MCP over HTTP on native, throughput of the MCP SDK's own server", "rate", "carmy MCP over HTTP, native", "MCP SDK over HTTP", 12.0, "least"),
+    ("mcp native/typescript", "MCP over HTTP on native, throughput of the TypeScript MCP SDK", "rate", "carmy MCP over HTTP, native", "TypeScript MCP SDK over HTTP", 10.0, "least"),
     ("mcp http/fastmcp", "MCP over HTTP, throughput of FastMCP", "rate", "carmy MCP over HTTP", "FastMCP over HTTP", None, "least"),
 )  # fmt: skip
 
