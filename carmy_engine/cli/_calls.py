@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Annotated
 
 import msgspec
@@ -12,12 +11,12 @@ from cyclopts import Parameter
 
 from .._app import serve
 from .._app.app import App
-from .._model.codec import answer_body, check_json, decode
-from .._model.errors import AgentError
+from .._model.codec import answer_body
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
 from . import _remote
 from ._identity import Identity, Permission, Principal, local_identity, refuse_identity
+from ._json_words import json_word
 from ._loop import run_loop
 from ._notices import say
 from ._outcome import FAILURE, SUCCESS, UsageError
@@ -105,19 +104,8 @@ class Calls:
             raise UsageError("call needs the name of a tool, and at most one JSON text after it")
         if len(words) == 1:
             return target, words[0], None
-        arguments = sys.stdin.buffer.read() if words[1] == "-" else words[1].encode("utf-8", "surrogateescape")
-        try:
-            check_json(arguments)
-            decode(arguments)
-        except AgentError as error:
-            hint = (
-                ""
-                if target or self._app or words[1] == "-"
-                else f"; if {words[0]!r} is the target, write it as {FORMS}"
-            )
-            reason = (error.details or {}).get("reason")
-            raise UsageError(f"the arguments of {words[0]!r} are not valid JSON: {reason}{hint}") from None
-        return target, words[0], arguments
+        hint = "" if target or self._app else f"; if {words[0]!r} is the target, write it as {FORMS}"
+        return target, words[0], json_word(words[1], f"the arguments of {words[0]!r} are", hint)
 
     def _call_here(self, target: str | None, request: ExecutionRequest, identity: Identity) -> tuple[bytes, bool]:
         app = load_target(self._app, target)

@@ -18,6 +18,7 @@ from .._model.suggestions import closest_names
 from .._version import __version__
 from ._calls import Calls
 from ._executions import Executions
+from ._graphs import Graphs
 from ._install import Install
 from ._loop import run_loop
 from ._notices import say
@@ -113,6 +114,14 @@ def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
     group.command(
         executions.settle, name="settle", usage=f"Usage: {name} executions settle {target}EXECUTION [OPTIONS]"
     )
+    parser.command(group)
+    graphs = Graphs(app)
+    group = cyclopts.App(name="graph", help="Draw a graph, run it on a thread, resume it, list its checkpoints.")
+    of_graph = "GRAPH" if app is not None else "TARGET:GRAPH"
+    group.command(graphs.show, name="show")
+    group.command(graphs.run, name="run", usage=f"Usage: {name} graph run {of_graph} THREAD [JSON] [OPTIONS]")
+    group.command(graphs.resume, name="resume", usage=f"Usage: {name} graph resume {of_graph} THREAD [OPTIONS]")
+    group.command(graphs.history, name="history", usage=f"Usage: {name} graph history {of_graph} THREAD [OPTIONS]")
     parser.command(group)
     is_serve = word.startswith("-") or word not in [*parser, *transports]
     for command, transport in transports.items():

@@ -9,13 +9,13 @@ import msgspec
 from cyclopts import Parameter
 
 from .._model.cause import Cause
-from .._model.codec import check_json
 from .._model.error import ErrorCategory
 from .._model.errors import AgentError
 from .._model.protocols import RecordingStore, SearchableStore
 from .._model.record import ExecutionRecord
 from .._model.reservation import Reservation, ReservationState
 from .._model.result import ExecutionStatus, Outcome
+from ._json_words import json_word
 from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout
 from ._store_commands import AsJson, Limit, StoreCommands, StoreUrl, Target, Tool, checked_limit, with_store
@@ -26,7 +26,13 @@ State = Annotated[
     ReservationState | None, Parameter(help="In this state only. Default: those that run or were interrupted.")
 ]
 Words = Annotated[str, Parameter(help="The target (unless there is --store), and the execution's id.")]
-Completed = Annotated[str | None, Parameter(help="It has happened: the output that retries get, as JSON.")]
+Completed = Annotated[
+    str | None,
+    Parameter(
+        allow_leading_hyphen=True,  # for the '-', and for numbers
+        help="It has happened: the output that retries get, as JSON ('-': from standard input).",
+    ),
+]
 Failed = Annotated[str | None, Parameter(help="It has failed: the message that retries get.")]
 Code = Annotated[str, Parameter(help="The error's code, for --failed.")]
 Released = Annotated[bool, Parameter(negative="", help="It has not happened: a retry may run.")]
@@ -163,12 +169,7 @@ async def _settle(store: SearchableStore, entry: Reservation, outcome: Outcome |
 
 def _outcome(execution_id: str, completed: str | None, failed: str | None, code: str) -> Outcome | None:
     if completed is not None:
-        data = completed.encode("utf-8", "surrogateescape")
-        try:
-            check_json(data)
-            msgspec.json.decode(data)
-        except (AgentError, msgspec.DecodeError, UnicodeDecodeError):
-            raise UsageError("--completed must be one JSON text") from None
+        data = json_word(completed, "--completed is")
         return Outcome(execution_id=execution_id, data_json=data)
     if failed is not None:
         error = AgentError(code, failed, ErrorCategory.CONFLICT)

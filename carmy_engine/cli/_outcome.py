@@ -5,6 +5,8 @@ from __future__ import annotations
 SUCCESS = 0
 FAILURE = 1
 USAGE = 2
+WAITING = 3
+"""A run of a graph waits for an answer, or for the settlement of what is in doubt."""
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 

@@ -18,9 +18,10 @@ from .._config.settings import Settings
 from .._config.sources import read_deployment
 from .._execution.grace import grace
 from .._model.errors import CarmyError, ConfigurationError
-from .._model.protocols import AuditStore, FileStore, IdempotencyStore, SearchableStore
+from .._model.protocols import AuditStore, CheckpointStore, FileStore, IdempotencyStore, SearchableStore
 from .._model.result import ExecutionStatus
 from ._outcome import SUCCESS, Failure, UsageError
+from ._problems import forgets
 from ._stdout import claimed_stdout
 from ._table import moment, table
 from ._target import load_target
@@ -119,10 +120,7 @@ class StoreCommands:
             if self._app is None and target is None:
                 settings = read_deployment().over(Settings()).store
             else:
-                app = load_target(self._app, target)
-                if (given := app.given_store) is not None:
-                    return _existing(given), type(given).__name__
-                settings = app.settings.store
+                return _store_of(load_target(self._app, target))
         else:
             try:
                 settings = msgspec.structs.replace(read_deployment().over(Settings()).store, url=url)
@@ -131,15 +129,34 @@ class StoreCommands:
         return _existing(plugins.find_store(settings)()), settings.url
 
 
+def checkpoint_store(app: App) -> Any:
+    """The store of an application, which keeps the checkpoints of graphs beside its entries.
+
+    Raises:
+        Failure: It keeps none that outlive a process, or its file does not exist.
+    """
+    store, name = _store_of(app)
+    if not isinstance(store, CheckpointStore) or forgets(app):
+        raise _unsupported(name, "keeps no checkpoints")
+    return store
+
+
+def _store_of(app: App) -> tuple[Any, str]:
+    if (given := app.given_store) is not None:
+        return _existing(given), type(given).__name__
+    settings = app.settings.store
+    return _existing(plugins.find_store(settings)()), settings.url
+
+
+def _unsupported(name: str, lacks: str) -> Failure:
+    return Failure(f"the store {name} {lacks} that could be read from here; sqlite:PATH does")
+
+
 def _existing(store: IdempotencyStore) -> IdempotencyStore:
     """The store, unless its file does not exist: opening it would create an empty one."""
     if isinstance(store, FileStore) and not store.path.exists():
         raise Failure(f"there is no file {store.path}")
     return store
-
-
-def _unsupported(name: str, lacks: str) -> Failure:
-    return Failure(f"the store {name} {lacks} that could be read from here; sqlite:PATH does")
 
 
 def with_store(store: S, use: Callable[[S], Awaitable[T]]) -> T:

@@ -11,7 +11,7 @@ MAX_CELL = 48
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes:
     """Lines of text, the columns aligned; None is an empty cell."""
-    cells = [list(head), *[[_cell(value) for value in row] for row in rows]]
+    cells = [list(head), *[[shown(value) for value in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells)
     return "".join(f"{line}\n" for line in lines).encode()
@@ -22,7 +22,8 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _cell(value: object) -> str:
+def shown(value: object, limit: int = MAX_CELL) -> str:
+    """A value in one line, cut at a number of characters, without what could move a cursor; None is empty."""
     text = "" if value is None else str(value)
-    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-    return shown if len(shown) <= MAX_CELL else shown[: MAX_CELL - 1] + "…"
+    printable = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return printable if len(printable) <= limit else printable[: limit - 1] + "…"

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from cyclopts import Parameter
 
@@ -23,6 +23,8 @@ from .._model.suggestions import closest_names
 from .._tools.declaration import ToolDeclaration, declared
 from ._logs import configure_logging
 from ._outcome import Failure, UsageError
+
+T = TypeVar("T")
 
 Target = Annotated[str | None, Parameter(help="file.py, file.py:app or module:app. Default: 'app' of carmy.toml.")]
 
@@ -73,6 +75,20 @@ def no_command(word: str, commands: Collection[str]) -> str:
     return f"there is no command {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
+class Loaded(NamedTuple):
+    """What a target names.
+
+    Attributes:
+        module: The module, loaded.
+        where: The target without the name after the colon.
+        name: The name in the module; None if the target has none.
+    """
+
+    module: ModuleType
+    where: str
+    name: str | None
+
+
 def load_target(
     app: App | None, target: str | None, options: Mapping[str, Any] | None = None, process: int | None = None
 ) -> App:
@@ -91,23 +107,27 @@ def load_target(
     """
     deployment = read_deployment(options)
     if app is None:
-        app = _load_app(target, deployment)
+        app = app_in(load_module(target, deployment))
+    return configured(app, deployment, process)
+
+
+def configured(app: App, deployment: Deployment, process: int | None = None) -> App:
+    """The application, with the settings of the process; see `load_target`."""
     app.deployment = deployment
     configure_logging(app.settings.log, process)
     return app
 
 
-def _load_app(target: str | None, deployment: Deployment) -> App:
-    """Import what the target names and find its application.
+def load_module(target: str | None, deployment: Deployment) -> Loaded:
+    """Import what the target names.
 
     Args:
         target: As on the command line; None for the one that the settings name.
         deployment: The settings of the process.
 
     Raises:
-        UsageError: There is no such target, or it holds no application, or several.
+        UsageError: There is no such target.
         Failure: It could not be imported.
-        ConfigurationError: The settings are not valid.
     """
     if target is None:
         target = deployment.values.get("app")
@@ -119,9 +139,9 @@ def _load_app(target: str | None, deployment: Deployment) -> App:
         path = Path(match["file"])
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
-        return _app_in(_load(target, path), str(path), match["name"])
+        return Loaded(_load(target, path), str(path), match["name"])
     if (match := _MODULE.fullmatch(target)) is not None:
-        return _app_in(_load(target, match["module"]), match["module"], match["name"])
+        return Loaded(_load(target, match["module"]), match["module"], match["name"])
     raise NoTargetError(target)
 
 
@@ -176,6 +196,9 @@ def _load_module(name: str) -> ModuleType:
 def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     _search_first(str(path.parent))
+    known = sys.modules.get(path.stem)
+    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == path:
+        return known  # a target before this one has imported it
     # Under its own name, so that files beside it which import it get this very module; not in place of another one.
     name = path.stem if path.stem not in sys.modules else f"carmy_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -197,26 +220,56 @@ def _search_first(directory: str) -> None:
         sys.path.insert(0, directory)
 
 
-def _app_in(module: ModuleType, where: str, name: str | None) -> App:
-    apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+def named(module: ModuleType, kind: type[T]) -> dict[str, T]:
+    """The objects of a kind in a module, by name."""
+    return {key: value for key, value in vars(module).items() if isinstance(value, kind)}
+
+
+def find(loaded: Loaded, kind: type[T], noun: str) -> T | None:
+    """The object of a kind that a target names, or the only one in its module; None if it has no name and there is none.
+
+    Args:
+        loaded: The target.
+        kind: The type.
+        noun: What it is called in messages.
+
+    Raises:
+        UsageError: There is none of this name, or there are several.
+    """
+    module, where, name = loaded
+    there = named(module, kind)
     if name is not None:
         found: object = module
         for part in name.split("."):
             found = getattr(found, part, None)
-        if not isinstance(found, App):
-            others = f"; it has: {', '.join(apps)}" if apps else ""
-            raise UsageError(f"{where} has no application {name!r}{others}")
+        if not isinstance(found, kind):
+            others = f"; it has: {', '.join(there)}" if there else ""
+            raise UsageError(f"{where} has no {noun} {name!r}{others}")
         return found
-    if len({id(app) for app in apps.values()}) > 1:
-        choices = " or ".join(f"{where}:{key}" for key in apps)
-        raise UsageError(f"{where} has several applications; choose one: {choices}")
-    if apps:
-        return next(iter(apps.values()))
+    if len({id(each) for each in there.values()}) > 1:
+        choices = " or ".join(f"{where}:{key}" for key in there)
+        raise UsageError(f"{where} has several {noun}s; choose one: {choices}")
+    return next(iter(there.values()), None)
+
+
+def app_in(loaded: Loaded, *, needs_tools: bool = True) -> App:
+    """The application that a target names, or the only one in its module, or the conventional one over its tools.
+
+    Args:
+        loaded: The target.
+        needs_tools: A module with neither an application nor a tool is an error.
+
+    Raises:
+        UsageError: There is no such application, or there are several.
+    """
+    found = find(loaded, App, "application")
+    if found is not None:
+        return found
+    own = vars(loaded.module)
 
     def defined() -> list[ToolDeclaration]:
-        own = vars(module)
         return [tool for tool in declared() if getattr(inspect.unwrap(tool.function), "__globals__", None) is own]
 
-    if not defined():
-        raise UsageError(f"{where} defines neither an App nor a function declared with @tool")
+    if needs_tools and not defined():
+        raise UsageError(f"{loaded.where} defines neither an App nor a function declared with @tool")
     return conventional(defined)

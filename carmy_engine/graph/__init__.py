@@ -12,11 +12,12 @@ one run: it walks the layout, calls nodes (``_attempt``, ``_context``) and saves
 
 from .._model.checkpoint import Checkpoint, RunStatus
 from ..stores.memory import MemoryCheckpoints
-from ._bound import BoundGraph, HistoryEntry
+from ._bound import BoundGraph
 from ._builder import GraphError, StateGraph
 from ._compiled import CompiledGraph
 from ._context import NodeContext
 from ._events import CheckpointSaved, NodeCompleted, NodeStarted, NodeToolEvent, RunCompleted, RunEvent, RunStarted
+from ._history import HistoryEntry, read_history
 from ._layout import END
 from ._merge import merge_fields
 from ._observers import Observer
@@ -48,4 +49,5 @@ __all__ = [
     "RunStatus",
     "StateGraph",
     "merge_fields",
+    "read_history",
 ]

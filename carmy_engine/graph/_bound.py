@@ -7,23 +7,26 @@ import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 import trio
 
 from .._engine.engine import BoundEngine
+from .._idempotency.reservations import identity_of
 from .._model.cause import Cause
 from .._model.checkpoint import Checkpoint, RunStatus
 from .._model.error_boundary import raise_single
 from .._model.errors import AgentError, DeclarationError
 from .._model.protocols import CheckpointStore
 from ..stores.memory import MemoryCheckpoints
-from ._events import RunEvent
+from ._events import RunCompleted, RunEvent, RunStarted
+from ._history import HistoryEntry, read_history
 from ._observers import Observer
-from ._position import Cursor, Position, Question, decode
+from ._position import Cursor, Owner, Position, decode
 from ._result import RunResult
-from ._run import Emit, Run, store_call
+from ._run import Emit, Run
+from ._store_calls import store_value
 
 if TYPE_CHECKING:
     from ._compiled import CompiledGraph
@@ -134,7 +137,7 @@ class BoundGraph(Generic[S]):
 
         Raises:
             AgentError: ``THREAD_NOT_FOUND``; ``GRAPH_CHANGED``; ``THREAD_BUSY``: this object is running it; ``FORBIDDEN``: it belongs
-                to another principal or session; ``STORE_ERROR``.
+                to another principal or session, or to anonymous callers of another transport; ``STORE_ERROR``.
             DeclarationError: There is no question for the answer.
         """
         return self._resume(thread_id, answer, node, checkpoints, _end(deadline, timeout), None)
@@ -162,8 +165,8 @@ class BoundGraph(Generic[S]):
             AgentError: ``STORE_ERROR``; ``INVALID_STATE``: one was saved by a version with another state.
         """
         store = self.checkpoints if checkpoints is None else checkpoints
-        found = _checked(await store_call(store.checkpoints, self.graph.name, thread_id, limit=limit))
-        return [await self._entry(checkpoint) for checkpoint in found]
+        found = await read_history(store, self.graph.name, thread_id, limit=limit)
+        return [await self._with_state(entry) for entry in found]
 
     def cancel(self, thread_id: str, cause: Cause = Cause.CALLER) -> bool:
         """Cancel the run that this object runs on a thread. False, and no effect, if there is none."""
@@ -173,18 +176,8 @@ class BoundGraph(Generic[S]):
         run.cancel(cause)
         return True
 
-    async def _entry(self, checkpoint: Checkpoint) -> HistoryEntry[S]:
-        position = decode(checkpoint.document)
-        return HistoryEntry(
-            number=checkpoint.number,
-            run_id=checkpoint.run_id,
-            status=checkpoint.status,
-            node=checkpoint.node,
-            saved_at=checkpoint.saved_at,
-            next=tuple(each.node for each in position.cursor.active() if each.node is not None),
-            state=await self.graph.form.read(position.cursor.state),
-            questions=tuple(position.questions.values()),
-        )
+    async def _with_state(self, entry: HistoryEntry[msgspec.Raw]) -> HistoryEntry[S]:
+        return cast("HistoryEntry[S]", msgspec.structs.replace(entry, state=await self.graph.form.read(entry.state)))
 
     async def _run(
         self,
@@ -200,7 +193,7 @@ class BoundGraph(Generic[S]):
         store = self.checkpoints if checkpoints is None else checkpoints
         state = msgspec.Raw(await self.graph.form.write(initial))
         with self._taken(thread_id):
-            last = _checked(await store_call(store.latest_checkpoint, self.graph.name, thread_id))
+            last = await store_value(store.latest_checkpoint, self.graph.name, thread_id)
             if last is not None and last.status in _UNFINISHED:
                 raise AgentError.standard(
                     "THREAD_BUSY",
@@ -236,7 +229,7 @@ class BoundGraph(Generic[S]):
     ) -> RunResult[S]:
         store = self.checkpoints if checkpoints is None else checkpoints
         with self._taken(thread_id):
-            last = _checked(await store_call(store.latest_checkpoint, self.graph.name, thread_id))
+            last = await store_value(store.latest_checkpoint, self.graph.name, thread_id)
             if last is None:
                 raise AgentError.standard(
                     "THREAD_NOT_FOUND", f"the graph {self.graph.name!r} has no run on the thread {thread_id!r}"
@@ -245,23 +238,29 @@ class BoundGraph(Generic[S]):
             self.graph.check_version(thread_id, position.version)
             if position.owner != self._owner:
                 raise AgentError.standard(
-                    "FORBIDDEN", f"the run on the thread {thread_id!r} belongs to another principal or session"
+                    "FORBIDDEN",
+                    f"the run on the thread {thread_id!r} belongs to another principal, session or transport",
                 )
             if answer is not _NO_ANSWER:
                 _take_answer(position, thread_id, answer, node)
             elif last.status in (RunStatus.INTERRUPTED, RunStatus.COMPLETED):
-                return await self._as_saved(last, position)
+                return await self._as_saved(last, position, emit)
             run = self._made(store, thread_id, last.run_id, position, last.number + 1, deadline, emit)
             return await run.drive(resumed=True)
 
-    async def _as_saved(self, last: Checkpoint, position: Position) -> RunResult[S]:
-        return RunResult(
+    async def _as_saved(self, last: Checkpoint, position: Position, emit: Emit | None) -> RunResult[S]:
+        result = RunResult(
             run_id=last.run_id,
             thread_id=last.thread_id,
             status=last.status,
             state=await self.graph.form.read(position.cursor.state),
             questions=tuple(position.questions.values()),
         )
+        if emit is not None:
+            run_id = last.run_id
+            await emit(RunStarted(seq=0, run_id=run_id, graph=self.graph.name, thread_id=last.thread_id, resumed=True))
+            await emit(RunCompleted(seq=1, run_id=run_id, result=result))
+        return result
 
     def _made(
         self,
@@ -288,9 +287,9 @@ class BoundGraph(Generic[S]):
         return run
 
     @property
-    def _owner(self) -> tuple[str | None, str | None]:
-        context = self._engine.context
-        return context.principal, context.session
+    def _owner(self) -> Owner:
+        identity = identity_of("owner", self._engine.context)
+        return identity.principal, identity.session, identity.scope
 
     @contextlib.contextmanager
     def _taken(self, thread_id: str) -> Iterator[None]:
@@ -303,36 +302,12 @@ class BoundGraph(Generic[S]):
             del self._runs[thread_id]
 
 
-class HistoryEntry(msgspec.Struct, Generic[S], frozen=True, kw_only=True, eq=False):
-    """One checkpoint of a thread.
-
-    Attributes:
-        number: Position in the thread.
-        run_id: The run.
-        status: Of the run at that time.
-        node: The node that had ended; None at the start and the end of a run.
-        saved_at: Unix seconds.
-        next: The nodes that were next.
-        state: The state; before a fan-out that had not ended.
-        questions: Those without an answer.
-    """
-
-    number: int
-    run_id: str
-    status: RunStatus
-    node: str | None
-    saved_at: float
-    next: tuple[str, ...]
-    state: S
-    questions: tuple[Question, ...] = ()
-
-
 @asynccontextmanager
 async def _stream(run: Callable[[Emit], Awaitable[object]]) -> AsyncIterator[trio.abc.ReceiveChannel[RunEvent]]:
     send, receive = trio.open_memory_channel[RunEvent](MAX_PENDING_EVENTS)
 
     async def drive() -> None:
-        async with send:
+        with send:  # not `async with`: the reader's cancel would replace an error of the run
             await run(send.send)
 
     try:
@@ -376,9 +351,3 @@ def _end(deadline: float | None, timeout: float | None) -> float:
             raise DeclarationError(f"timeout is a number of seconds above 0, not {timeout!r:.40}")
         ends.append(trio.current_time() + timeout)
     return min(ends)
-
-
-def _checked(found: Any) -> Any:
-    if isinstance(found, AgentError):
-        raise found
-    return found

@@ -9,6 +9,9 @@ import msgspec
 
 from .._model.error import ErrorInfo
 
+Owner = tuple[str | None, str | None, str]
+"""The principal, the session and, if there is neither, the transport: these are part of the identity of every call of a run."""
+
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question that a node has asked with ``ctx.interrupt``.
@@ -70,7 +73,7 @@ class Position(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         version: The graph's lines (`Layout.describe`) and the state's schema.
         cursor: The position.
-        owner: The principal and the session of the caller.
+        owner: The caller.
         visits: How often each node has ended.
         answers: The answers that the current visit of a node has had so far, by path.
         questions: Those without an answer, by path.
@@ -81,7 +84,7 @@ class Position(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     version: msgspec.Raw
     cursor: Cursor
-    owner: tuple[str | None, str | None]
+    owner: Owner
     visits: dict[str, int] = {}
     answers: dict[str, list[Any]] = {}
     questions: dict[str, Question] = {}

@@ -15,7 +15,7 @@ from .._model.checkpoint import Checkpoint, RunStatus
 from .._model.error_boundary import Fault, as_agent_error, await_foreign, call_foreign, json_safe, raise_single
 from .._model.errors import AgentError
 from .._model.events import ExecutionEvent
-from .._model.protocols import CheckpointStore, StoreError, StoreFull
+from .._model.protocols import CheckpointStore
 from ._attempt import Attempt
 from ._context import NodeContext
 from ._events import CheckpointSaved, NodeCompleted, NodeStarted, NodeToolEvent, RunCompleted, RunEvent, RunStarted
@@ -23,15 +23,13 @@ from ._layout import END, FanOut, Node
 from ._observers import Observer, observed_node, observed_run
 from ._position import Cursor, Position, encode
 from ._result import RunResult
+from ._store_calls import store_call
 
 if TYPE_CHECKING:
     from ._compiled import CompiledGraph
 
 MAX_BACKOFF_SECONDS = 30.0
 """Longest wait between two attempts; longer ones are a matter for whatever resumes the run."""
-
-SAVE_SECONDS = 10.0
-"""Time limit for one operation of a checkpoint store: far more than a busy disk needs."""
 
 MAX_NODE_THREADS = 64
 """Plain nodes that run at once, of all graphs: as many as the plain tools of an engine."""
@@ -422,23 +420,6 @@ class Run:
             questions=tuple(position.questions.values()),
             doubts=tuple(position.doubts.values()),
         )
-
-
-async def store_call(function: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Any:
-    """The value of a method of a store, or the `AgentError` in place of it."""
-    try:
-        with trio.fail_after(SAVE_SECONDS):
-            return await await_foreign(call_foreign(function, *args, **kwargs))
-    except trio.TooSlowError:
-        return AgentError.standard("STORE_ERROR", f"the checkpoint store took over {SAVE_SECONDS:g} s")
-    except Fault as fault:
-        if isinstance(fault.origin, StoreFull):
-            return AgentError.standard("STORE_ERROR", "the checkpoint store is full")
-        reason = f" ({fault.origin.reason})" if isinstance(fault.origin, StoreError) else ""
-        found, _ = as_agent_error(fault, "the checkpoint store", expose=False)
-        return AgentError.standard("STORE_ERROR", f"the checkpoint store failed{reason}", details=found.details)
-    except AgentError as error:
-        return error
 
 
 async def _called(node: Node, state: Any, context: NodeContext) -> Any:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._engine.engine import BoundEngine
+from .._idempotency.reservations import identity_of
 from .._model.cause import Cause
 from .._model.context import AgentContext
 from .._model.effect import Effect
 from .._model.protocols import CheckpointStore
-from .._model.reservation import Identity
 from .._model.settlement import NotStarted
 from .._model.spec import ToolSpec
 from .._tools.tool_objects import schema_of
@@ -84,7 +84,5 @@ class GraphTool:
     def _thread_of(self, ctx: AgentContext) -> str:
         if ctx.request_id is None:
             return f"tool:{ctx.execution_id}"
-        identity = Identity(
-            principal=ctx.principal, session=ctx.session, scope=self.spec.name, request_id=ctx.request_id
-        )
+        identity = self.spec.name, identity_of(ctx.request_id, ctx)
         return f"tool:{hashlib.sha256(msgspec.json.encode(identity)).hexdigest()}"

@@ -167,6 +167,7 @@ def test_executions_in_doubt_are_listed(carmy: Carmy, shop: Path) -> None:
     ("words", "status", "after"),
     [
         (("--completed", '{"paid": 1.50}'), "completed", ("completed", b'{"paid": 1.50}', None)),
+        (("--completed", "-5"), "completed", ("completed", b"-5", None)),
         (("--failed", "the card was refused"), "failed", ("completed", None, "SETTLED_AS_FAILED")),
         (("--failed", "no", "--code", "REFUSED"), "failed", ("completed", None, "REFUSED")),
         (("--released",), "cancelled", None),
@@ -198,7 +199,7 @@ def test_settling(carmy: Carmy, shop: Path, words: tuple[str, ...], status: str,
     [
         (("exec_r1",), 2, "settle needs one of"),
         (("exec_r1", "--released", "--failed", "no"), 2, "settle needs one of"),
-        (("exec_r1", "--completed", "{"), 2, "--completed must be one JSON text"),
+        (("exec_r1", "--completed", "{"), 2, "--completed is not valid JSON"),
         (("--released",), 2, "needs the id of an execution"),
         (("exec_9", "--released"), 1, "the store has no execution exec_9"),
         (("exec_r3", "--released"), 1, "exec_r3 is running: its process is alive"),

@@ -29,6 +29,7 @@ CONSOLE_PAGES = [
     "docs/deadlines-and-cancellation.md",
     "docs/events.md",
     "docs/command-line.md",
+    "docs/graphs.md",
 ]
 """Pages whose command lines are run as well."""
 

@@ -266,7 +266,7 @@ async def test_another_version_of_the_graph() -> None:
 
 
 async def test_a_run_belongs_to_its_caller() -> None:
-    """Another principal cannot resume a run: its calls would have other identities, and happen again."""
+    """Another principal, or an anonymous caller of another transport, cannot resume a run: its calls would happen again."""
 
     async def asks(state: State, ctx: NodeContext) -> None:
         await ctx.interrupt("well?")
@@ -278,6 +278,12 @@ async def test_a_run_belongs_to_its_caller() -> None:
         with pytest.raises(AgentError, match="FORBIDDEN"):
             await graph.bind(engine.bind(principal="ben")).resume("t", answer=1)
         assert (await graph.bind(ana).resume("t", answer=1)).status is RunStatus.COMPLETED
+        await graph.bind(engine).run("u", State())
+        with pytest.raises(AgentError, match="FORBIDDEN"):
+            await graph.bind(engine.bind(transport="http")).resume("u", answer=1)
+        assert (
+            await graph.bind(engine.bind(transport="in_process")).resume("u", answer=1)
+        ).status is RunStatus.COMPLETED
 
 
 async def test_the_metadata_of_a_run_lasts() -> None:

@@ -357,6 +357,30 @@ async def test_events() -> None:
     assert rest.state == State(("b",), 7)
 
 
+async def test_a_stream_raises_what_a_run_raises() -> None:
+    """A refusal reaches the reader of a stream; a run that is not continued has its first and its last event."""
+
+    async def asks(trace: State, ctx: NodeContext) -> None:
+        await ctx.interrupt("well?")
+
+    graph = StateGraph(State).node("a", asks).compile()
+    async with App("empty").open() as engine:
+        bound = graph.bind(engine)
+
+        async def resumed() -> list[Any]:
+            async with bound.stream_resume("t") as events:
+                return [event async for event in events]
+
+        for _ in range(20):  # the order in which the reader and the run end is not fixed
+            with pytest.raises(AgentError, match="THREAD_NOT_FOUND"):
+                await resumed()
+        await bound.run("t", State())
+        found = await resumed()
+    assert [(event.seq, event.kind) for event in found] == [(0, "run.started"), (1, "run.completed")]
+    assert isinstance(found[-1], RunCompleted)
+    assert found[-1].result.question == "well?"
+
+
 async def test_one_run_on_a_thread() -> None:
     """A thread whose run has not ended takes no second one, and a run that goes on elsewhere stops this one."""
 
