@@ -30,6 +30,7 @@ from ._config.settings import (
     Settings,
     StoreSettings,
     WebSocketSettings,
+    WorkerSettings,
 )
 from ._engine.engine import BoundEngine, Engine, EngineStatistics, open_engine
 from ._execution.completion import MemorySink
@@ -140,6 +141,7 @@ __all__ = [
     "ToolWaiting",
     "Unknown",
     "WebSocketSettings",
+    "WorkerSettings",
     "WrongLoopError",
     "__version__",
     "abc",

@@ -45,6 +45,7 @@ from .._tools.resources import (
     declare_prompt,
     declare_resource,
 )
+from .._workers.loading import is_worker
 from ..stores.memory import MemoryStore
 from .app_state import AppState
 from .plugins import AsgiApp, find_store, make_asgi
@@ -659,6 +660,12 @@ class App:
         """
         # The command is built on App, and needs the extra `cli`, which no other use of an App does.
         from ..cli import run_app  # noqa: PLC0415
+
+        if is_worker():
+            raise DeclarationError(
+                f"{self._owner} is run by its module; a worker process loads that too, so put run() below:"
+                ' if __name__ == "__main__":'
+            )
 
         run_app(self, argv)
 

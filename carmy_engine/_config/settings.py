@@ -273,6 +273,20 @@ class LimitSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_audit_records: Count = 1000
 
 
+class WorkerSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[workers]``: the processes that run tools declared with ``run_in="process"``.
+
+    Attributes:
+        max_processes: Worker processes; each runs one call at a time.
+        max_memory_bytes: Of the address space of a worker, its interpreter and modules included; None: no limit.
+        max_cpu_secs: Of the processor for one call, rounded up to whole seconds; None: no limit.
+    """
+
+    max_processes: Annotated[int, Meta(ge=1, le=1000, description="a whole number, 1 to 1000")] = 4
+    max_memory_bytes: Bytes | None = None
+    max_cpu_secs: Seconds | None = None
+
+
 class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[store]``.
 
@@ -317,6 +331,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         mcp: MCP.
         store: The idempotency store.
         limits: Bounds of the engine.
+        workers: Processes that run tools.
         log: What is logged.
         metrics: Where metrics are served.
         trust_traceparent: Make the spans of executions children of the span that a caller names in the header ``traceparent``.
@@ -346,6 +361,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mcp: McpSettings = McpSettings()
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
+    workers: WorkerSettings = WorkerSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
 

@@ -55,6 +55,7 @@ from .._telemetry.access_log import AccessLog
 from .._telemetry.metrics import LAG, RUNNING, SINK_FAILURES, STALLS, STUCK, WAITING, Metrics
 from .._telemetry.prometheus import render
 from .._tools.resources import CompiledPrompt, CompiledResource
+from .._workers.pool import with_workers
 from ..stores import memory
 from .bound_client import BoundClient
 from .local_calls import LocalCalls
@@ -463,7 +464,10 @@ async def open_engine(
     opened: list[Engine] = []
     tools = [*_with_engine(tools, lambda: opened[0])]
     needed = open_loop_if_needed(tools, backend, limits.max_threads)
-    async with needed if loop is None else contextlib.nullcontext(loop) as loop:
+    async with (
+        needed if loop is None else contextlib.nullcontext(loop) as loop,
+        with_workers(tools, settings) as tools,
+    ):
 
         def adapt(name: str, function: F) -> F:
             """The function, run in the loop if it is one of asyncio."""

@@ -87,6 +87,8 @@ class LocalCalls:
         result = await pipeline.run(request, self._caller, returned=returned.append)
         if result.error is not None or found is None:
             return result.unwrap()
+        if found.tool.place is not None:  # the value is in another process
+            return await reader_of_output(tool)(result)
         return returned[0] if found.tool.promised is None else found.tool.promised(returned[0])
 
     def typed_request(

@@ -146,15 +146,8 @@ class Invoker:
         """
         if is_ctrl_c(error):
             raise error
-        declared = declared_error(error)
-        if declared is None:
-            told, origin = as_agent_error(error, f"writing the output of the tool {tool.spec.name}", expose=self.expose)
-            return Ending(error=told, exception=origin, crashed=True)
-        cause = declared.__cause__
-        info = declared.info
-        error_id = log_fault(f"the output of the tool {tool.spec.name} ({info.code}: {info.message})", cause)
-        info = msgspec.structs.replace(info, details={**(info.details or {}), "error_id": error_id})
-        return Ending(error=json_safe(AgentError.of(info)), exception=declared if cause is None else cause)
+        told, origin, crashed = output_error(tool.spec.name, error, expose=self.expose)
+        return Ending(error=told, exception=origin, crashed=crashed)
 
     def _in_thread(
         self, tool: CompiledTool, arguments: dict[str, Any], execution: Execution
@@ -165,6 +158,28 @@ class Invoker:
             execution.mark_waiting()
         execution.start_deadline()
         return self._threads.run(thread)
+
+
+def output_error(name: str, error: BaseException, *, expose: bool) -> tuple[AgentError, BaseException, bool]:
+    """The error for an output that cannot be written. The reason is logged.
+
+    Args:
+        name: Of the tool.
+        error: What `CompiledTool.render` raised.
+        expose: See `as_agent_error`.
+
+    Returns:
+        The error, the exception behind it, and whether code of the tool's author raised something undeclared.
+    """
+    declared = declared_error(error)
+    if declared is None:
+        told, origin = as_agent_error(error, f"writing the output of the tool {name}", expose=expose)
+        return told, origin, True
+    cause = declared.__cause__
+    info = declared.info
+    error_id = log_fault(f"the output of the tool {name} ({info.code}: {info.message})", cause)
+    info = msgspec.structs.replace(info, details={**(info.details or {}), "error_id": error_id})
+    return json_safe(AgentError.of(info)), declared if cause is None else cause, False
 
 
 def _returned(value: Any, data: bytes, execution: Execution) -> Ending:

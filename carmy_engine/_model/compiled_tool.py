@@ -14,6 +14,27 @@ Backend = Literal["trio", "asyncio"]
 """An async library."""
 
 
+RunIn = Literal["process"]
+"""Where a plain function runs, if not in a worker thread of the engine."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionPlace:
+    """Where a worker process finds a function.
+
+    Attributes:
+        module: The name of its module.
+        file: The file of the module; None for a module without one.
+        package: The package of the module, for its relative imports.
+        qualname: Its name in the module, with dots.
+    """
+
+    module: str
+    file: str | None
+    package: str | None
+    qualname: str
+
+
 class TakesLong(Exception):  # noqa: N818 - control flow
     """A check of arguments or of an output must run in a worker thread.
 
@@ -54,6 +75,7 @@ class CompiledTool:
         injected: The keywords that the caller never sends, but `context_parameter`.
         scoped: The state that each execution enters for this tool, in order of need.
         scoped_parameters: The keywords that get it, with its type.
+        place: Where a worker process finds `function`, which runs there; `parse` then returns the JSON, as ``arguments``. None: here.
     """
 
     spec: ToolSpec
@@ -71,3 +93,4 @@ class CompiledTool:
     scoped: tuple[ScopedState, ...] = ()
     scoped_parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     backend: Backend | None = None
+    place: FunctionPlace | None = None

@@ -58,6 +58,7 @@ CODES: Mapping[str, CodeInfo] = {
     "TIMEOUT": CodeInfo(_T, False, False, "The deadline passed."),
     "CANCELLED": CodeInfo(_X, False, False, "The execution was cancelled."),
     "TOOL_PANIC": CodeInfo(_I, False, False, "The tool failed in a way it did not declare."),
+    "TOOL_CRASHED": CodeInfo(_I, False, False, "The process that ran the tool died."),
     "TOOL_ERROR": CodeInfo(_I, True, False, "A remote tool reported a failure in its own format."),
     "CLIENT_UNAVAILABLE": CodeInfo(_V, False, False, "The tool needs a client that can do more than this one."),
     "ANSWER_DECLINED": CodeInfo(_P, True, False, "The person behind the client gave no answer to the tool's question."),

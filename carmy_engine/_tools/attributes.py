@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Required, TypedDict
 
-from .._model.compiled_tool import Backend
+from .._model.compiled_tool import Backend, RunIn
 from .._model.effect import Confirmation, Effect
 from .._model.host_objects import described, is_async
 from .._model.settlement import MethodReconcile, Reconcile
 from .._model.spec import ToolSpec
+from .function_place import check_importable
 from .signature import is_method, refuse
 
 
@@ -36,6 +37,7 @@ class ToolAttributes(TypedDict, total=False):
         max_output_bytes: Limit of the rendered output.
         register: `carmy_engine.app` adds the tool without being given it.
         backend: ``asyncio`` for an async function that awaits libraries of asyncio. Default: the application's, ``trio``.
+        run_in: ``process`` for a plain function that runs in a worker process, which is killed at the deadline. Default: a thread.
         reconcile: ``async def reconcile(ctx, arguments)``, asked when a retry meets an interrupted attempt of a tool that may not
             simply run again: `Completed`, `Failed`, `NotStarted` or `Unknown`. For a method also a method of the same class.
     """
@@ -52,6 +54,7 @@ class ToolAttributes(TypedDict, total=False):
     max_output_bytes: int
     register: bool
     backend: Backend | None
+    run_in: RunIn | None
     reconcile: Reconcile | MethodReconcile | None
 
 
@@ -91,6 +94,11 @@ def checked_attributes(function: Callable[..., Any], given: Mapping[str, Any]) -
     if backend is not None and not is_async(function):
         what = f"backend={backend!r} is for an 'async def'"
         raise refuse(function, what, "Leave it out: a plain function runs in a worker thread.")
+    run_in = given.get("run_in")
+    if run_in not in (None, "process"):
+        raise refuse(function, f"run_in={run_in!r} is unknown", "Write 'process', or leave it out.")
+    if run_in is not None:
+        check_importable(function)
     reconcile = given.get("reconcile")
     if reconcile is not None:
         _check_reconcile(function, reconcile)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar, Unpack, cast
 import msgspec
 
 from .._model import protocols
-from .._model.compiled_tool import Backend, CompiledTool
+from .._model.compiled_tool import Backend, CompiledTool, RunIn, TakesLong
 from .._model.effect import Effect
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import is_async
@@ -24,6 +24,7 @@ from .._schema.docstrings import description_of
 from .._schema.plain_values import jsonable
 from .arguments import ArgumentsParser, arguments_parser
 from .attributes import SPEC_ATTRIBUTES, ToolAttributes, checked_attributes, choices
+from .function_place import check_plan, place_of_function
 from .output import OutputRenderer, output_renderer
 from .provided import scoped_states
 from .signature import SignaturePlan, is_method, local_names, location_of, plan_of, refuse
@@ -67,6 +68,7 @@ class ToolDeclaration:
         register: Part of `declared`.
         reconcile: Returns the outcome of an interrupted attempt. One from the body of a class waits for its object as well.
         backend: The library of an async function; None for that of the application.
+        run_in: ``process``: the function runs in a worker process.
         plan: What the parameters are; None as long as an annotation names something not defined yet.
         names: What string annotations may name beside the module; only kept while `plan` is None.
         parts: Validator and serialiser; None as long as a type names something not defined yet.
@@ -82,6 +84,7 @@ class ToolDeclaration:
     register: bool = True
     reconcile: Reconcile | None = None
     backend: Backend | None = None
+    run_in: RunIn | None = None
     plan: SignaturePlan | None = None
     names: Mapping[str, Any] | None = None
     parts: tuple[ArgumentsParser, OutputRenderer] | None = None
@@ -154,6 +157,8 @@ def declare(
         plan = plan_of(function, names, method=method)
     except NameError:
         plan = None  # a class further down in the module; compile_tool asks again
+    if plan is not None and checked.get("run_in") is not None:
+        check_plan(function, plan)
     parts = None if plan is None else _parts_at_declaration(function, plan, make_output)
     description, name = checked.get("description"), checked.get("name")
     return ToolDeclaration(
@@ -165,6 +170,7 @@ def declare(
         register=checked.get("register", True),
         reconcile=checked.get("reconcile"),
         backend=checked.get("backend"),
+        run_in=checked.get("run_in"),
         plan=plan,
         names=names if plan is None else None,
         parts=parts,
@@ -242,13 +248,20 @@ def returns_of(tool: object) -> Any:
     return _resolved_plan(found).returns if isinstance(found, ToolDeclaration) else None
 
 
-def compile_tool(declaration: object, state: Mapping[Any, object], max_output_bytes: int | None = None) -> CompiledTool:
+def compile_tool(
+    declaration: object,
+    state: Mapping[Any, object],
+    max_output_bytes: int | None = None,
+    *,
+    in_worker: bool = False,
+) -> CompiledTool:
     """Build validators and schemas, and resolve the state, of one tool.
 
     Args:
         declaration: Anything that `declaration_of` accepts.
         state: Objects by the exact type that ``State[T]`` asks for; a `Provision` for what each execution makes.
         max_output_bytes: Of the rendered output, whatever the tool declares; None: the limit of the tool.
+        in_worker: This is the worker process that runs the tool.
 
     Raises:
         AgentError: ``INVALID_TOOL_NAME``, ``INVALID_SCHEMA`` or ``MISSING_STATE``.
@@ -268,12 +281,16 @@ def compile_tool(declaration: object, state: Mapping[Any, object], max_output_by
     arguments, output = _parts(found, plan)
     spec = _spec(found, arguments, output)
     _check_text(spec, found.location)
+    parse, place = arguments.bind(injected), None
+    if found.run_in is not None and not in_worker:
+        parse, place = _as_json(parse), place_of_function(found.function)
     return CompiledTool(
         spec=spec,
         function=found.function,
         is_async=is_async(found.function),
         context_parameter=plan.context,
-        parse=arguments.bind(injected),
+        parse=parse,
+        place=place,
         render=output.limited(_least(spec.max_output_bytes, max_output_bytes)),
         parameters=tuple(argument.name for argument in plan.arguments),
         input=plan.input,
@@ -284,6 +301,26 @@ def compile_tool(declaration: object, state: Mapping[Any, object], max_output_by
         scoped=scoped_states(scoped.values(), state),
         scoped_parameters=scoped,
     )
+
+
+def _as_json(parse: Callable[[bytes], object]) -> Callable[[bytes], dict[str, Any]]:
+    """The check of arguments that are sent on as JSON."""
+
+    def check(data: bytes) -> dict[str, Any]:
+        try:
+            parse(data)
+        except TakesLong as taken:
+            long: Callable[[Any], object] = taken.check
+        else:
+            return {"arguments": data}
+
+        def check_long(work: Any) -> dict[str, Any]:
+            long(work)
+            return {"arguments": data}
+
+        raise TakesLong(check_long)
+
+    return check
 
 
 def _least(own: int, most: int | None) -> int:
@@ -355,7 +392,10 @@ def _resolved_plan(declaration: ToolDeclaration) -> SignaturePlan:
     if declaration.plan is not None:
         return declaration.plan
     try:
-        return plan_of(declaration.function, declaration.names or {}, method=declaration.is_method)
+        plan = plan_of(declaration.function, declaration.names or {}, method=declaration.is_method)
+        if declaration.run_in is not None:
+            check_plan(declaration.function, plan)
+        return plan
     except NameError as problem:
         missing = f"an annotation names '{problem.name}', which does not exist at run time"
         raise _invalid_schema(declaration, f"{missing}. Import it outside 'if TYPE_CHECKING:'.") from None

@@ -206,7 +206,15 @@ def reader_of_type(type: Any) -> Callable[[bytes], Any]:  # noqa: A002 - as abov
         parse = arguments_parser(_of_type, _plan(argument=type)).bind({})
     except (UnusableType, NameError) as problem:
         raise DeclarationError(f"{getattr(type, '__qualname__', type)}: {problem}") from None
-    return lambda data: parse(b'{"%b":%b}' % (_INPUT.encode(), data))[_INPUT]
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(b'{"%b":%b}' % (_INPUT.encode(), data))[_INPUT]
+        except TakesLong as taken:
+            check: Callable[[Any], dict[str, Any]] = taken.check
+        raise TakesLong(lambda work: check(work)[_INPUT])
+
+    return read
 
 
 _INPUT = "input"

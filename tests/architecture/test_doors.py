@@ -23,6 +23,7 @@ HOMES: Mapping[str, set[str]] = {
     "carmy_engine._schema": {"engine", "schema"},
     "carmy_engine._telemetry": {"telemetry"},
     "carmy_engine._tools": {"app", "engine", "toolbox"},
+    "carmy_engine._workers": {"workers"},
     "carmy_engine.cli": {"cli", "telemetry"},
     "carmy_engine.providers": {"providers"},
     "carmy_engine.stores": {"durability", "stores"},

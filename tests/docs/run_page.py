@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import re
 import sys
 import types
 
@@ -20,6 +22,12 @@ def main() -> None:
     sys.modules["page"] = module  # dataclasses and annotations look there
     outputs = []
     for line, code in json.load(sys.stdin):
+        # What a file holds belongs to the module of that name, which other processes may import.
+        named = re.match(r"# ([\w-]+)\.py\n", code)
+        module.__name__ = named[1] if named else "page"
+        if named:
+            module.__file__ = os.path.abspath(f"{named[1]}.py")
+            sys.modules[named[1]] = module
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             # The line numbers of the page, so that a traceback leads to it.
