@@ -74,7 +74,7 @@ async def in_process(engine: Engine) -> list[str]:
 
 
 async def native(engine: Engine) -> list[str]:
-    """The files of the third call of a connection over HTTP."""
+    """The files of a later call of a connection over HTTP."""
     body = json.dumps({"tool": "echo", "arguments": {"text": "hello"}}).encode()
     head = f"POST /agent/execute HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     data = head.encode() + body
@@ -84,12 +84,16 @@ async def native(engine: Engine) -> list[str]:
         for _ in range(2):
             await stream.send_all(data)
             await stream.receive_some()
-        with recorded(cast("FunctionType", Dispatcher._serve_round)) as files:
-            await stream.send_all(data)
-            assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+        found: list[list[str]] = []
+        # A call that passes through the scheduler, as one does every `_YIELD_SECONDS`, leaves the recorded function half-way.
+        for _ in range(5):
+            with recorded(cast("FunctionType", Dispatcher._serve_round)) as files:
+                await stream.send_all(data)
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+            found.append(files)
         await stream.aclose()
         nursery.cancel_scope.cancel()
-    return files
+    return max(found, key=len)
 
 
 WAYS: dict[str, Callable[[Engine], Awaitable[list[str]]]] = {"in process": in_process, "native": native}
