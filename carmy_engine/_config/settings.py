@@ -291,12 +291,13 @@ class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The table ``[store]``.
 
     Attributes:
-        url: ``memory:`` or ``sqlite:PATH``.
+        url: ``memory:``, ``sqlite:PATH`` or ``postgresql://USER@HOST/DATABASE``.
         retention_days: How long a completed entry replays, counted from its completion.
-        max_entries: Entries at one time; None for 100,000 in memory and 1,000,000 in a file.
-        max_bytes: Bytes of entries and their outputs at one time; None for 256 MiB in memory and 2 GiB in a file.
+        max_entries: Entries at one time; None for 100,000 in memory, 1,000,000 in a file, 10,000,000 in PostgreSQL.
+        max_bytes: Bytes of entries and their outputs at one time; None for 256 MiB in memory, 2 GiB in a file, 20 GiB in PostgreSQL.
         durability: ``full``: answers survive a power cut; ``normal``: the end of the process. For stores that write.
         audit_days: How long audit records are kept, by stores that keep them.
+        lease_secs: How long running entries outlive the last sign of their process, in stores that machines share.
     """
 
     url: Text = "memory:"
@@ -305,6 +306,7 @@ class StoreSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_bytes: Bytes | None = None
     durability: Durability = "full"
     audit_days: Days = 90.0
+    lease_secs: Seconds = 15.0
 
 
 class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):

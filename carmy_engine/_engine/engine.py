@@ -40,6 +40,7 @@ from .._model.protocols import (
     CheckpointStore,
     Confirm,
     IdempotencyStore,
+    LeasedStore,
     Middleware,
     Policy,
     PreparableStore,
@@ -58,6 +59,7 @@ from .._tools.resources import CompiledPrompt, CompiledResource
 from .._workers.pool import with_workers
 from ..stores import memory
 from .bound_client import BoundClient
+from .leases import cancel_with_lease
 from .local_calls import LocalCalls
 from .long_checks import LongChecks
 from .pipeline import Pipeline
@@ -488,6 +490,8 @@ async def open_engine(
         own_sinks: tuple[Sink | None, ...] = (audit, kept, metrics, access)
         all_sinks = Sinks([*(sink for sink in own_sinks if sink is not None), *sinks])
         try:
+            if isinstance(store, LeasedStore):
+                cancel_with_lease(store, inflight)
             if isinstance(store, PreparableStore):
                 await store.prepare()
             async with trio.open_nursery() as background:

@@ -36,6 +36,7 @@ __all__ = [
     "FileStore",
     "IdempotencyStore",
     "Identity",
+    "LeasedStore",
     "ListableStore",
     "Middleware",
     "Outcome",
@@ -310,7 +311,7 @@ class IdempotencyStore(Protocol):
     ``STORE_ERROR``. Every method is atomic under cancellation: it takes effect completely or not at all.
 
     Optional capabilities are protocols of their own: `PreparableStore`, `CheckableStore`, `ListableStore`, `SearchableStore`,
-    `RecordingStore`, `AuditStore`, `CheckpointStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
+    `RecordingStore`, `AuditStore`, `CheckpointStore`, `LeasedStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
     subclass must repeat:
 
     - ``never_waits = True``: no method waits. The engine then records the end of an execution without a shield against cancellation.
@@ -459,6 +460,19 @@ class CheckpointStore(Protocol):
 
     async def checkpoints(self, graph: str, thread_id: str, *, limit: int = 100) -> list[Checkpoint]:
         """The newest checkpoints of a thread, newest first."""
+        ...
+
+
+@runtime_checkable
+class LeasedStore(IdempotencyStore, Protocol):
+    """A store whose running entries are held under a lease, so that other machines can take over from a process that has died.
+
+    A lease has an id that is never used twice, a fencing token. Once another process has interrupted the entries of an expired lease,
+    `complete`, `release` and `interrupt` of the late owner return False.
+    """
+
+    def watch_lease(self, lost: Callable[[frozenset[str]], None]) -> None:
+        """Call `lost`, in any thread, with the executions whose entries this process no longer holds. The engine cancels them."""
         ...
 
 

@@ -24,6 +24,7 @@ EXTRAS = {
     "carmy_engine/integrations/llama_index.py": ["llama-index"],
     "carmy_engine/integrations/openai_agents.py": ["openai-agents"],
     "carmy_engine/integrations/pydantic_ai.py": ["pydantic-ai"],
+    "carmy_engine/stores/postgres": ["postgres"],
     "carmy_engine/stores/sqlite": ["sqlite"],
     "transports/carmy_command": ["cli"],
     "transports/carmy_http": ["http"],

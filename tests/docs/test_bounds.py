@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from carmy_engine import Settings
+from carmy_engine.stores.postgres import PostgresLimits
 from carmy_engine.stores.sqlite import SqliteLimits
 from carmy_http import HttpClientLimits
 from carmy_mcp import McpClientLimits
@@ -27,6 +28,7 @@ LIMITS: list[type[msgspec.Struct]] = [
     StdioClientLimits,
     McpClientLimits,
     SqliteLimits,
+    PostgresLimits,
 ]
 
 

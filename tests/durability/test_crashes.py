@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.durability.victim import KINDS, STEPS, Orders, Report
+from tests.support.services import POSTGRESQL, expire_leases, needs_postgresql, new_schema
 
 Follow = Callable[[Orders], Report]
 
@@ -56,6 +57,33 @@ def follow() -> Iterator[Follow]:
         stdin.close()
 
 
+class Backend:
+    """A kind of store.
+
+    Attributes:
+        store: Its path or URL.
+    """
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+
+    def forget_the_dead(self) -> None:
+        """Let the time pass after which a killed process counts as dead. SQLite needs none."""
+        url, _, schema = self.store.partition("?schema=")
+        if url != self.store:
+            expire_leases(schema)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """Each kind of store, empty."""
+    if request.param == "sqlite":
+        yield Backend(str(tmp_path / "state.db"))
+        return
+    with new_schema() as schema:
+        yield Backend(f"{POSTGRESQL}?schema={schema}")
+
+
 def effects_of(orders: Orders) -> int:
     """How often the effect has happened."""
     path = Path(orders.effects)
@@ -83,18 +111,26 @@ def retries(follow: Follow, orders: Orders) -> str:
     return outcome(first)
 
 
+def killed(follow: Follow, orders: Orders, backend: Backend, step: str) -> None:
+    """Kill it at a step. The middle of a commit is that of a file: PostgreSQL has it in the server."""
+    if step.endswith("in commit") and backend.store.startswith("postgresql:"):
+        pytest.skip("the server commits")
+    assert follow(msgspec.structs.replace(orders, die=step)).died
+    backend.forget_the_dead()
+
+
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_a_step(follow: Follow, tmp_path: Path, step: str) -> None:
+def test_killed_at_a_step(follow: Follow, backend: Backend, tmp_path: Path, step: str) -> None:
     """Killed at this step, whatever the tool: a write happens at most once, and its retry gets what is true."""
     for effect, idempotent in KINDS:
         orders = Orders(
-            store=str(tmp_path / "state.db"),
+            store=backend.store,
             effects=str(tmp_path / "effects"),
             effect=effect,
             idempotent=idempotent,
             request_id=f"{effect}, {idempotent}",
         )
-        assert follow(msgspec.structs.replace(orders, die=step)).died
+        killed(follow, orders, backend, step)
         of_writes, of_repeatable, before = EXPECTED[step]
         assert effects_of(orders) == before
         got = retries(follow, orders)
@@ -106,29 +142,47 @@ def test_killed_at_a_step(follow: Follow, tmp_path: Path, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_reconcile_resolves_it(follow: Follow, tmp_path: Path, step: str) -> None:
+def test_reconcile_resolves_it(follow: Follow, backend: Backend, tmp_path: Path, step: str) -> None:
     """With a tool that can reconcile, no step leaves a doubt: the effect has happened once, and every retry gets its answer."""
     for effect in ("write", "external_write", "destructive"):
         orders = Orders(
-            store=str(tmp_path / "state.db"),
+            store=backend.store,
             effects=str(tmp_path / "effects"),
             effect=effect,
             request_id=effect,
             reconcile=True,
         )
-        assert follow(msgspec.structs.replace(orders, die=step)).died
+        killed(follow, orders, backend, step)
         happened = effects_of(orders) == 1
         assert retries(follow, orders) == (REPLAY if happened else RUNS)
         assert effects_of(orders) == 1
 
 
-def play(follow: Follow, directory: Path, rounds: int, seed: int) -> None:
+@needs_postgresql
+@pytest.mark.parametrize("step", [step for step in STEPS if not step.endswith("in commit")])
+def test_stopped_beyond_its_lease(follow: Follow, tmp_path: Path, step: str) -> None:
+    """A process that is stopped, and wakes up after its lease has expired, changes nothing that others have seen."""
+    with new_schema() as schema:
+        orders = Orders(store=f"{POSTGRESQL}?schema={schema}", effects=str(tmp_path / "effects"))
+        follow(msgspec.structs.replace(orders, request_id="the first"))
+        stopped = follow(msgspec.structs.replace(orders, die=step, pause=True)).stopped
+        assert stopped is not None
+        expire_leases(schema)
+        seen = outcome(follow(orders))
+        late = follow(msgspec.structs.replace(orders, resume=stopped))
+        again = outcome(follow(orders))
+        assert again == (REPLAY if seen == RUNS else seen)
+        assert effects_of(orders) <= 1
+        assert not late.ok or again == DOUBT or late.replayed or seen == REPLAY
+
+
+def play(follow: Follow, backend: Backend, directory: Path, rounds: int, seed: int) -> None:
     """Rounds of random steps, random moments and random tools, all on one file."""
     rng = random.Random(seed)
     for number in range(rounds):
         effect, idempotent = rng.choice(KINDS)
         orders = Orders(
-            store=str(directory / "state.db"),
+            store=backend.store,
             effects=str(directory / "effects"),
             effect=effect,
             idempotent=idempotent,
@@ -140,10 +194,11 @@ def play(follow: Follow, directory: Path, rounds: int, seed: int) -> None:
         answer: Report | None = None
         for _ in range(attempts):
             if rng.random() < 0.5:
-                killed = msgspec.structs.replace(orders, die=rng.choice(STEPS))
+                attempt = msgspec.structs.replace(orders, die=rng.choice(STEPS))
             else:
-                killed = msgspec.structs.replace(orders, killed_after=rng.uniform(0, 0.02))
-            report = follow(killed)
+                attempt = msgspec.structs.replace(orders, killed_after=rng.uniform(0, 0.02))
+            report = follow(attempt)
+            backend.forget_the_dead()
             if report.ok:
                 assert answer is None or answer.execution_id == report.execution_id, orders
                 answer = report
@@ -157,17 +212,17 @@ def play(follow: Follow, directory: Path, rounds: int, seed: int) -> None:
             assert got == REPLAY, orders
 
 
-def test_killed_at_random(follow: Follow, tmp_path: Path) -> None:
+def test_killed_at_random(follow: Follow, backend: Backend, tmp_path: Path) -> None:
     """Killed anywhere, several times over: a write happens at most once, and an answer that was given stays."""
-    play(follow, tmp_path, rounds=25, seed=1)
+    play(follow, backend, tmp_path, rounds=25, seed=1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2, 4))
-def test_killed_at_random_for_long(follow: Follow, tmp_path: Path, seed: int) -> None:
+def test_killed_at_random_for_long(follow: Follow, backend: Backend, tmp_path: Path, seed: int) -> None:
     """The same, 200 rounds for each seed."""
-    play(follow, tmp_path, rounds=200, seed=seed)
+    play(follow, backend, tmp_path, rounds=200, seed=seed)
 
 
 def test_the_table_is_complete() -> None:

@@ -6,13 +6,14 @@ deaths affordable: everything is imported once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import msgspec
 import trio
 
 from carmy_engine import AgentContext, App, Completed, ExecutionRequest, NotStarted
+from carmy_engine.stores.postgres import PostgresLimits, PostgresStore
 from carmy_engine.stores.sqlite import SqliteStore
 
 STEPS = (
@@ -51,12 +53,14 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What a child has to do.
 
     Attributes:
-        store: Path of the store.
+        store: Path of the file, or URL of the database with its schema.
         effects: Path of the file that a tool adds a line to.
         effect: Of the tool.
         idempotent: Likewise.
         request_id: Of the request.
         die: The step of `STEPS` at which it dies, None if it does not.
+        pause: It stops at that step, instead of dying, until `resume`.
+        resume: The process id of a child that has stopped, which goes on; nothing else counts then.
         killed_after: Seconds after it has begun until it is killed, None if it is not.
         durability: Of the store.
         reconcile: The tool looks for its line when it is asked what became of an attempt.
@@ -68,6 +72,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     request_id: str = "r1"
     die: str | None = None
+    pause: bool = False
+    resume: int | None = None
     killed_after: float | None = None
     durability: str = "full"
     reconcile: bool = False
@@ -78,6 +84,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         died: It was killed.
+        stopped: Its process id, if it has stopped.
         ok: It got a value, which is `execution_id`.
         code: The error's code.
         state: The error's ``details.state``.
@@ -86,6 +93,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     died: bool = False
+    stopped: int | None = None
     ok: bool = False
     code: str | None = None
     state: str | None = None
@@ -97,47 +105,55 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 class Trap:
-    """Dies when a step is reached.
+    """Dies or stops when a step is reached.
 
     Attributes:
         phase: What the store is asked for, ``reserve`` or ``record``.
     """
 
-    def __init__(self, step: str | None) -> None:
+    def __init__(self, step: str | None, *, pause: bool) -> None:
         self._step = step
+        self._spring = stop if pause else die
         self.phase = ""
 
     def reach(self, step: str) -> None:
         if step == self._step:
-            die()
+            self._spring()
 
     def reach_in_phase(self, step: str) -> None:
         self.reach(f"{self.phase}: {step}")
 
 
-class TrapStore(SqliteStore):
-    """A store with traps in it."""
+class Traps:
+    """Traps in a store: the base of its class."""
 
-    def __init__(self, path: str, trap: Trap, **options: Any) -> None:
-        super().__init__(path, **options)
+    _database: Any
+    _trap: Trap
+
+    def set_traps(self, trap: Trap) -> None:
+        """Set them in the steps of a transaction as well."""
         self._trap = trap
-        database = self._database
-        usual = database.transaction
+        usual = self._database.transact
 
-        @contextmanager
-        def transaction() -> Any:
-            with usual() as entries:
-                yield entries
+        def transact(work: Callable[[Any], None]) -> None:
+            def work_and_trap(transaction: Any) -> None:
+                work(transaction)
                 trap.reach_in_phase("before commit")
+
+            usual(work_and_trap)
             trap.reach_in_phase("after commit")
 
-        database.transaction = transaction  # type: ignore[method-assign]
+        self._database.transact = transact
 
     async def reserve(self, reservation: Any) -> Any:
         self._trap.reach("before reserve")
         self._trap.phase = "reserve"
-        existing = await super().reserve(reservation)
+        existing = await super().reserve(reservation)  # type: ignore[misc]
         self._trap.phase = ""
         self._trap.reach("after reserve")
         return existing
@@ -145,10 +161,18 @@ class TrapStore(SqliteStore):
     async def complete(self, *arguments: Any) -> bool:
         self._trap.reach("before record")
         self._trap.phase = "record"
-        done = await super().complete(*arguments)
+        done = await super().complete(*arguments)  # type: ignore[misc]
         self._trap.phase = ""
         self._trap.reach("after record")
         return done
+
+
+class TrapSqlite(Traps, SqliteStore):
+    """With traps."""
+
+
+class TrapPostgres(Traps, PostgresStore):
+    """With traps."""
 
 
 class TrapFile(apsw.VFSFile):
@@ -177,9 +201,16 @@ class TrapFiles(apsw.VFS):
 
 async def call(orders: Orders, begun: Callable[[], object]) -> Report:
     """One call in an engine of its own."""
-    trap = Trap(orders.die)
+    trap = Trap(orders.die, pause=orders.pause)
     TrapFile.on_sync = staticmethod(lambda: trap.reach_in_phase("in commit"))  # type: ignore[method-assign]
-    store = TrapStore(orders.store, trap, durability=orders.durability)
+    durability: Any = orders.durability
+    store: TrapSqlite | TrapPostgres
+    if orders.store.startswith("postgresql:"):
+        url, _, schema = orders.store.partition("?schema=")
+        store = TrapPostgres(url, schema=schema, durability=durability, limits=PostgresLimits(patience_secs=2.0))
+    else:
+        store = TrapSqlite(orders.store, durability=durability)
+    store.set_traps(trap)
     app = App("victim").store(store)
 
     async def look(_: AgentContext, arguments: dict[str, Any]) -> Completed | NotStarted:
@@ -234,24 +265,47 @@ def fork(orders: Orders) -> Report:
         finally:
             os._exit(0)
     os.close(write)
-    with open(read, "rb", buffering=0) as pipe:
-        told = pipe.read(1)
-        if orders.killed_after is not None:
-            select.select([], [], [], orders.killed_after)
-            os.kill(child, signal.SIGKILL)
-        told += pipe.read()
-    _, status = os.waitpid(child, 0)
+    pipe = open(read, "rb", buffering=0)  # noqa: SIM115 - that of a stopped child stays open
+    told = pipe.read(1)
+    if orders.killed_after is not None:
+        select.select([], [], [], orders.killed_after)
+        os.kill(child, signal.SIGKILL)
+    if orders.pause and os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]):
+        _stopped[child] = told, pipe
+        return Report(stopped=child)
+    return report_of(child, told, pipe)
+
+
+_stopped: dict[int, tuple[bytes, FileIO]] = {}
+"""Children that have stopped, with what they have written and their pipes."""
+
+
+def report_of(child: int, told: bytes, pipe: FileIO) -> Report:
+    """Wait for the end of a child."""
+    with pipe:
+        told += pipe.readall()
+    with contextlib.suppress(ChildProcessError):  # waited for already, if it should have stopped and did not
+        os.waitpid(child, 0)
     if len(told) > 1:
         return msgspec.json.decode(told, type=Report)
-    assert os.WIFSIGNALED(status), "the child has failed; see above"
     return Report(died=True)
+
+
+def follow_on(child: int) -> Report:
+    """Let a child that has stopped go on."""
+    told, pipe = _stopped.pop(child)
+    os.kill(child, signal.SIGCONT)
+    return report_of(child, told, pipe)
 
 
 def main() -> None:
     for line in sys.stdin.buffer:
-        report = fork(msgspec.json.decode(line, type=Orders))
+        orders = msgspec.json.decode(line, type=Orders)
+        report = fork(orders) if orders.resume is None else follow_on(orders.resume)
         sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
         sys.stdout.buffer.flush()
+    for child in _stopped:
+        os.kill(child, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import aiohttp.web
@@ -25,23 +22,7 @@ import sqlalchemy.ext.asyncio as sqlalchemy_asyncio
 from carmy_engine import AgentError, App, ExecutionRequest, State
 from tests.host.app import request
 from tests.host.drive import HOSTS, call_together, drive, pause, timed
-
-POSTGRESQL = os.environ.get("CARMY_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/postgres")
-REDIS = os.environ.get("CARMY_TEST_REDIS", "redis://127.0.0.1:6379")
-
-
-def answers(url: str) -> bool:
-    """True if a server listens at the address of a URL."""
-    parts = urlsplit(url)
-    try:
-        socket.create_connection((parts.hostname, parts.port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-needs_postgresql = pytest.mark.skipif(not answers(POSTGRESQL), reason="there is no PostgreSQL (CARMY_TEST_POSTGRESQL)")
-needs_redis = pytest.mark.skipif(not answers(REDIS), reason="there is no Redis (CARMY_TEST_REDIS)")
+from tests.support.services import POSTGRESQL, REDIS, needs_postgresql, needs_redis
 
 
 @pytest.fixture
