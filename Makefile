@@ -9,6 +9,7 @@
 #   make mcp-conformance  the official conformance suite of MCP; needs npm
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
+#   make soak     ten minutes of mixed load with faults, with a report in build/soak     (ARGS="--seconds 3600" for longer)
 #   make bench    ours beside its peers, in about ten minutes; needs wrk, and Node for the peers that run on it
 #   make bench-quick  the ratios of the last recorded run again, in two minutes, and what moved
 #   make bench-parts  the measurements of single parts
@@ -54,6 +55,10 @@ $(AGENTS)/.stamp: requirements-agents.txt
 	$(AGENTS)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-agents.txt
 	$(AGENTS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.PHONY: soak
+soak: $(VENV)/.dev-stamp
+	$(BIN)/python -m tests.soak $(ARGS)
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
