@@ -32,7 +32,8 @@ from ._config.settings import (
     WebSocketSettings,
     WorkerSettings,
 )
-from ._engine.engine import BoundEngine, Engine, EngineStatistics, open_engine
+from ._engine.engine import BoundEngine, Engine, EngineStatistics
+from ._engine.opening import open_engine
 from ._execution.completion import MemorySink
 from ._execution.execution import ExecutionSummary
 from ._execution.grace import grace
@@ -42,7 +43,7 @@ from ._execution.policy import RateLimit, RequireToolPermission, SafePolicy
 from ._model.cause import Cause
 from ._model.context import AgentContext, Cancellation, Progress
 from ._model.effect import Confirmation, Effect
-from ._model.error import ErrorCategory, ErrorInfo
+from ._model.error_info import ErrorCategory, ErrorInfo
 from ._model.events import (
     ExecutionCompleted,
     ExecutionEvent,

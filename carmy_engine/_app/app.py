@@ -11,7 +11,8 @@ import msgspec
 
 from .._config.settings import Settings
 from .._config.sources import Deployment, read_deployment
-from .._engine.engine import Engine, open_engine
+from .._engine.engine import Engine
+from .._engine.opening import open_engine
 from .._engine.pipeline import Pipeline
 from .._execution.asyncio_tools import open_loop_if_needed
 from .._gateway.mount import Mount, Mountable, mounted_tools
@@ -27,27 +28,20 @@ from .._telemetry.metrics import Metrics
 from .._tools.declaration import (
     _ATTRIBUTE,
     ToolAttributes,
-    ToolDeclaration,
-    compile_tool,
-    declaration_of,
     declare,
-    problems_of,
 )
 from .._tools.provided import provision_of
-from .._tools.registry import Declared, ToolRegistry, declarations_of, duplicate, name_of, place_of
 from .._tools.resources import (
     CompiledPrompt,
     CompiledResource,
     ReadAttributes,
-    ReadDeclaration,
-    compile_prompt,
-    compile_resource,
     declare_prompt,
     declare_resource,
 )
 from .._workers.loading import is_worker
 from ..stores.memory import MemoryStore
 from .app_state import AppState
+from .contents import Contents
 from .plugins import AsgiApp, find_store, make_asgi
 
 if TYPE_CHECKING:
@@ -117,13 +111,10 @@ class App:
         self._given = msgspec.structs.replace(settings or Settings(), **changes)
         self.deployment = read_deployment() if configure else Deployment()
         """Settings from outside the program, which win over what it gives. Commands set them."""
-        self._tools: list[Declared] = []
-        self._reads: list[ReadDeclaration] = []
+        self._contents = Contents()
         self._open: set[Engine] = set()
-        self._withheld: frozenset[str] = frozenset()
         self._mounts: list[Mount] = []
         self._sources: list[ToolSource] = []
-        self._registered: Callable[[], Sequence[ToolDeclaration]] = tuple
         self._state = AppState()
         self._middleware: list[protocols.Middleware] = []
         self._policies: list[protocols.Policy] = []
@@ -159,7 +150,7 @@ class App:
             # Not registered: it is added here, so `app()` must not find it once more.
             declaration = declare(function, {**attributes, "register": False}, depth=1)
             setattr(function, _ATTRIBUTE, declaration)
-            self._tools.append(declaration_of(declaration))
+            self._contents.add([declaration])
             return function
 
         return decorate
@@ -186,7 +177,7 @@ class App:
         """
 
         def decorate(function: F) -> F:
-            self._reads.append(declare_resource(function, uri, mime_type, attributes, depth=1))
+            self._contents.reads.append(declare_resource(function, uri, mime_type, attributes, depth=1))
             return function
 
         return decorate
@@ -211,7 +202,7 @@ class App:
         """
 
         def decorate(function: F, depth: int = 1) -> F:
-            self._reads.append(declare_prompt(function, attributes, depth=depth))
+            self._contents.reads.append(declare_prompt(function, attributes, depth=depth))
             return function
 
         return decorate if function is None else decorate(function, 2)
@@ -230,8 +221,7 @@ class App:
         Raises:
             DeclarationError: One of them is none of these.
         """
-        self._tools.extend([*declarations_of(tools)])
-        self._withheld = self._withheld.union(*(tool.withheld for tool in tools if isinstance(tool, ToolRegistry)))
+        self._contents.add(tools)
         return self
 
     def mount(self, executor: Mountable, *, prefix: str = "", max_waiting: int = DEFAULT_MAX_WAITING) -> Self:
@@ -573,7 +563,7 @@ class App:
             mounted, reads, unusable = await mounted_tools(self._mounts, stack)
             sourced, unreadable = await sourced_tools(self._sources, stack, settings.limits.max_output_bytes)
             outside: list[tuple[Mount | ToolSource, CompiledTool]] = [*mounted, *sourced]
-            match [*own, *problems, *unusable, *unreadable, *self._taken(outside)]:
+            match [*own, *problems, *unusable, *unreadable, *self._contents.clashes(outside)]:
                 case []:
                     pass
                 case [ConfigurationError() as only]:
@@ -587,8 +577,8 @@ class App:
                 self._state.open(settings, loop if self._backend == "asyncio" else None)
             )
             if self._state.is_provided:
-                tools, _ = self._compile(state, settings.limits.max_output_bytes)
-            resources, prompts, _ = self._compile_reads(state, settings.limits.max_output_bytes)
+                tools, _ = self._contents.compile_tools(state, settings.limits.max_output_bytes)
+            resources, prompts, _ = self._contents.compile_reads(state, settings.limits.max_output_bytes)
             metrics: Metrics | None = None
             if self._meter_export is not None or settings.metrics.address is not None:
                 metrics = Metrics()
@@ -602,7 +592,7 @@ class App:
                 store=store(),
                 authenticator=self._authenticator,
                 ready_checks=self._ready_checks,
-                withheld=self._withheld,
+                withheld=self._contents.withheld,
                 make_pipeline=self._make_pipeline,
                 middleware=self._middleware,
                 resources=[*resources, *(read for read in reads if isinstance(read, CompiledResource))],
@@ -616,17 +606,6 @@ class App:
                     yield engine
                 finally:
                     self._open.discard(engine)
-
-    def _taken(self, mounted: Sequence[tuple[Mount | ToolSource, CompiledTool]]) -> Iterator[AgentError]:
-        """``DUPLICATE_TOOL`` for each name of what is mounted that something else has as well."""
-        places: dict[str, list[str]] = {}
-        for own in self._all_tools() if mounted else ():
-            places[name_of(own)] = [place_of(own)]
-        for mount, tool in mounted:
-            where = places.setdefault(tool.spec.name, [])
-            where.append(mount.place)
-            if len(where) > 1:
-                yield duplicate(tool.spec.name, where, "give what is mounted a prefix")
 
     def asgi(self) -> AsgiApp:
         """This application for any ASGI server, such as uvicorn, granian or hypercorn, on asyncio or trio.
@@ -673,8 +652,8 @@ class App:
         self, settings: Settings
     ) -> tuple[list[CompiledTool], Callable[[], protocols.IdempotencyStore], list[AgentError | ConfigurationError]]:
         """The tools, the factory of the store, and all problems."""
-        tools, found = self._compile(self._state.by_type, settings.limits.max_output_bytes)
-        found += self._compile_reads(self._state.by_type, settings.limits.max_output_bytes)[2]
+        tools, found = self._contents.compile_tools(self._state.by_type, settings.limits.max_output_bytes)
+        found += self._contents.compile_reads(self._state.by_type, settings.limits.max_output_bytes)[2]
         problems: list[AgentError | ConfigurationError] = [*found, *self._state.problems()]
         given = self._store
         if given is not None:
@@ -683,53 +662,3 @@ class App:
             return tools, find_store(settings.store), problems
         except ConfigurationError as problem:
             return tools, MemoryStore, [*problems, problem]  # never called
-
-    def _compile(
-        self, state: Mapping[Any, object], max_output_bytes: int | None
-    ) -> tuple[list[CompiledTool], list[AgentError]]:
-        """The tools that compile, and the problems of the others."""
-        compiled: list[CompiledTool] = []
-        problems: list[AgentError] = []
-        places: dict[str, list[str]] = {}
-        for tool in self._all_tools():
-            try:
-                ready = compile_tool(tool, state, max_output_bytes)
-            except AgentError as problem:
-                # Never fewer than the one that was raised: a tool without a problem would be missing without a reason.
-                problems += problems_of(tool, state) or [problem]
-            else:
-                compiled.append(ready)
-            places.setdefault(name_of(tool), []).append(place_of(tool))
-        for name, where in places.items():
-            if len(where) > 1:
-                problems.append(duplicate(name, where, "an application has each name once"))
-        return compiled, problems
-
-    def _compile_reads(
-        self, state: Mapping[Any, object], max_output_bytes: int | None
-    ) -> tuple[list[CompiledResource], list[CompiledPrompt], list[AgentError]]:
-        """The resources and prompts that compile, and the problems of the others."""
-        resources: list[CompiledResource] = []
-        prompts: list[CompiledPrompt] = []
-        problems: list[AgentError] = []
-        places: dict[str, list[str]] = {}
-        for read in self._reads:
-            for name in (read.name, *(() if read.template is None else (read.template.text,))):
-                places.setdefault(name, []).append(read.tool.location)
-            try:
-                if read.template is None:
-                    prompts.append(compile_prompt(read, state, max_output_bytes))
-                else:
-                    resources.append(compile_resource(read, state, max_output_bytes))
-            except AgentError as problem:
-                problems += problems_of(read.tool, state) or [problem]
-        for name, where in places.items():
-            if len(where) > 1:
-                problems.append(duplicate(name, where, "an application has each name and each address once"))
-        return resources, prompts, problems
-
-    def _all_tools(self) -> Iterator[Declared]:
-        """The tools that were added, then registered tools that were not."""
-        yield from self._tools
-        added = {tool.function for tool in self._tools if isinstance(tool, ToolDeclaration)}
-        yield from (tool for tool in self._registered() if tool.function not in added)

@@ -35,4 +35,4 @@ def conventional(
 class _ConventionalApp(App):
     def __init__(self, registered: Callable[[], Sequence[ToolDeclaration]], name: str, timeout: float | None) -> None:
         super().__init__(name, timeout=timeout, configure=True)
-        self._registered = registered
+        self._contents.registered = registered

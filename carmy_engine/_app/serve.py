@@ -23,17 +23,14 @@ from typing import Protocol
 import trio
 
 from .._config.settings import Settings
-from .._engine.engine import CLOSING_SECONDS, Engine
+from .._engine.engine import Engine
 
 log = logging.getLogger("carmy.engine")
 
 FLUSH_SECONDS = 5.0
 """Limit for a transport to return after the last execution. It bounds its own flush more tightly; this is for bugs."""
 
-STUBBORN_SECONDS = 1.0
-"""Margin beyond all other limits of a shutdown. Tools that still run then will not end by themselves."""
-
-EXIT_SECONDS = 5.0
+MAX_EXIT_SECONDS = 5.0
 """Limit for the interpreter to exit after serving: libraries may send data at exit."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
@@ -95,8 +92,8 @@ async def _drain_after(
 
 
 def stop_limit(settings: Settings) -> float:
-    """Seconds in which a process that stops has ended: the drain, the cancel of what runs then, and the last answers."""
-    return settings.drain_timeout_secs + CLOSING_SECONDS + FLUSH_SECONDS + STUBBORN_SECONDS
+    """Seconds in which a process that stops has ended: the drain, and the cancel and the answers of what runs then."""
+    return settings.drain_timeout_secs + settings.exit_timeout_secs
 
 
 @contextlib.contextmanager
@@ -126,15 +123,15 @@ def hard_limit(seconds: float) -> Iterator[Callable[[int], None]]:
         began.set()
 
 
-def limit_exit() -> None:
-    """Limit the end of the interpreter to `EXIT_SECONDS`: it waits for every thread that a tool has left behind.
+def limit_exit(settings: Settings) -> None:
+    """Limit the end of the interpreter, which waits for every thread that a tool has left behind.
 
     A process that takes longer ends with the exit code 1 and without its children.
     """
 
     def watch() -> None:
         threading.main_thread().join()  # which ends before the interpreter waits for the others
-        time.sleep(EXIT_SECONDS)
+        time.sleep(min(MAX_EXIT_SECONDS, settings.exit_timeout_secs))
         log.error("a thread that a tool or a library has started does not end: ending the process without it")
         _flush()
         try:

@@ -322,6 +322,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         reuse_port: Share the port with other processes that say so too, by ``SO_REUSEPORT``.
         timeout_secs: The default deadline of an execution.
         drain_timeout_secs: How long running executions may go on once shutdown has begun.
+        exit_timeout_secs: How long the process of a command may take to end after that, whatever its tools do.
         startup_timeout_secs: How long each provided state, and each function of the start, may take.
         shutdown_timeout_secs: How long each may take at the end.
         max_executions: Executions at one time; more are refused as ``OVERLOADED``.
@@ -351,6 +352,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reuse_port: Flag = False
     timeout_secs: Seconds = 30.0
     drain_timeout_secs: SecondsOrNone = 10.0
+    exit_timeout_secs: Seconds = 8.0
     startup_timeout_secs: Seconds = 30.0
     shutdown_timeout_secs: Seconds = 10.0
     max_executions: Count = 1000

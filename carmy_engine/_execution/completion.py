@@ -14,8 +14,9 @@ from .._model.host_objects import close_coroutine
 from .._model.protocols import Sink
 from .._model.record import ExecutionRecord
 from .._model.result import ExecutionResult, ExecutionStatus, NextAction, Outcome, status_of
+from .._model.run import CallIds
 from .._model.spec import ToolSpec
-from .execution import RUN_FIELDS, Execution, Inflight
+from .execution import Execution, Inflight
 from .invoke import Ending
 
 
@@ -159,7 +160,9 @@ class Finisher:
         )
         if execution.caller.in_run:
             # Separate, since most calls belong to no run, and the additional fields take three times as long.
-            record = msgspec.structs.replace(record, **{name: getattr(context, name) for name in RUN_FIELDS})
+            record = msgspec.structs.replace(
+                record, **{name: getattr(context, name) for name in CallIds.__struct_fields__}
+            )
         self._sinks.record(record)
 
     def _tell(self, execution: Execution, result: ExecutionResult) -> None:

@@ -19,6 +19,7 @@ from .._model.context import SILENT, AgentContext, Cancellation, Progress
 from .._model.errors import AgentError
 from .._model.protocols import Confirm
 from .._model.result import ExecutionResult
+from .._model.run import CallIds
 from .trio_internals import is_cancelled, start_deadline
 
 _BATCH = 256
@@ -104,11 +105,8 @@ class Listener(Protocol):
         ...
 
 
-RUN_FIELDS = ("thread_id", "run_id", "node_path", "attempt", "caller_id", "call_id")
-"""Fields of the caller's run, in a context and in a record."""
-
-_run_of = operator.attrgetter(*RUN_FIELDS)
-_NO_RUN = (None,) * len(RUN_FIELDS)
+_ids_of = operator.attrgetter(*CallIds.__struct_fields__)
+_NO_IDS = (None,) * len(CallIds.__struct_fields__)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +129,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The context names a run. Derived."""
 
     def __post_init__(self) -> None:
-        if _run_of(self.context) != _NO_RUN:
+        if _ids_of(self.context) != _NO_IDS:
             msgspec.structs.force_setattr(self, "in_run", True)
 
 

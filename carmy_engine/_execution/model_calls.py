@@ -12,8 +12,8 @@ import msgspec
 import trio
 
 from .._model.cause import Cause
-from .._model.error import ErrorInfo
 from .._model.error_boundary import raise_single
+from .._model.error_info import ErrorInfo
 from .._model.errors import AgentError, ClosedError, OutcomeUnknownError
 from .._model.ids import MAX_REQUEST_ID_BYTES
 from .._model.protocols import Executor

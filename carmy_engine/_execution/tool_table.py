@@ -171,8 +171,6 @@ _MOST_CATALOGS = 64
 
 
 def _render(specs: Iterable[ToolSpec]) -> Catalog:
-    tools = tuple(
-        PublicSpec(**{field: getattr(spec, field) for field in PublicSpec.__struct_fields__}) for spec in specs
-    )
+    tools = msgspec.convert(tuple(specs), tuple[PublicSpec, ...], from_attributes=True)
     document = msgspec.json.encode({"tools": tools})
     return Catalog(tools=tools, document=document, version=hashlib.sha256(document).hexdigest())

@@ -6,7 +6,7 @@ import enum
 
 from .._model.cause import Cause
 from .._model.codec import invalid_request
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 from .._model.errors import AgentError
 from .._model.reservation import Reservation, ReservationState
 from .._model.result import Outcome

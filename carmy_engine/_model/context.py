@@ -15,7 +15,7 @@ from .content import Content
 from .errors import AgentError
 from .frozen import NOTHING, FrozenDict, freeze
 from .resources import Message
-from .run import RunContext
+from .run import CallIds, RunContext
 from .text import bounded_text
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ def _is_name(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
+class AgentContext(CallIds, kw_only=True, frozen=True, repr_omit_defaults=True):
     """The caller and its authority; for a running tool, also its execution.
 
     Hosts and authenticators build it with the first group of fields. The engine sets the others. A request can
@@ -162,12 +162,6 @@ class AgentContext(msgspec.Struct, kw_only=True, frozen=True):
     metadata: Mapping[str, Any] = NOTHING
     transport: str = "in_process"
     traceparent: str | None = None
-    thread_id: str | None = None
-    run_id: str | None = None
-    node_path: str | None = None
-    attempt: int | None = None
-    caller_id: str | None = None
-    call_id: str | None = None
     services: Mapping[Any, Any] = NOTHING
     execution_id: str = ""
     request_id: str | None = None

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
 import msgspec
 import trio
 
-from .error import MAX_DETAILS_BYTES, ErrorInfo
+from .error_info import MAX_DETAILS_BYTES, ErrorInfo
 from .errors import AgentError
 from .task_cancel import is_task_cancelled
 from .text import bounded_text

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 
 from msgspec import structs
 
-from .error import MAX_CODE_CHARS, MAX_RETRY_AFTER_SECONDS, ErrorCategory, ErrorInfo
+from .error_info import MAX_CODE_CHARS, MAX_RETRY_AFTER_SECONDS, ErrorCategory, ErrorInfo
 from .text import bounded_text
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from .cause import Cause
 from .effect import Effect
 from .result import ExecutionStatus
+from .run import CallIds
 
 
-class ExecutionRecord(msgspec.Struct, frozen=True, gc=False):
+class ExecutionRecord(CallIds, frozen=True, gc=False):
     """The audit record of one execution or refusal, for sinks.
 
     A durable store may add the record of an execution that the end of its process cut off: ``cancelled`` with
@@ -55,9 +54,3 @@ class ExecutionRecord(msgspec.Struct, frozen=True, gc=False):
     started_at: float
     replayed: bool
     settled: str | None = None
-    thread_id: str | None = None
-    run_id: str | None = None
-    node_path: str | None = None
-    attempt: int | None = None
-    caller_id: str | None = None
-    call_id: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from .error import ErrorCategory, ErrorInfo
+from .error_info import ErrorCategory, ErrorInfo
 from .errors import AgentError
 
 

@@ -152,7 +152,7 @@ class ToolRegistry:
             result = await context.dispatch(name, arguments, only=self)
             return result.unwrap()
         # An engine is built on registries, and no other use of a registry needs one.
-        from .._engine.engine import open_engine  # noqa: PLC0415
+        from .._engine.opening import open_engine  # noqa: PLC0415
 
         request = ExecutionRequest(tool=name, arguments=arguments)
         compiled = [compile_tool(tool, {}) for tool in self._tools.values()]

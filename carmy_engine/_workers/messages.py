@@ -13,7 +13,7 @@ import msgspec
 from .._model.cause import Cause
 from .._model.client_features import LogLevel
 from .._model.compiled_tool import FunctionPlace
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 
 _LENGTH_BYTES = 4
 

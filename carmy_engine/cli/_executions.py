@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from .._model.cause import Cause
-from .._model.error import ErrorCategory
+from .._model.error_info import ErrorCategory
 from .._model.errors import AgentError
 from .._model.protocols import RecordingStore, SearchableStore
 from .._model.record import ExecutionRecord

@@ -167,7 +167,7 @@ def _serve(
         if said:
             raise  # it was listening, so this is something else
         raise Failure(f"cannot serve {name} on {settings.address}: {error.strerror or error}") from None
-    serve.limit_exit()
+    serve.limit_exit(settings)
     return SUCCESS
 
 

@@ -14,7 +14,7 @@ import trio
 from .._engine.engine import BoundEngine
 from .._execution.model_calls import ModelCall, ModelResult
 from .._model.context import AgentContext
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 from .._model.events import ExecutionCompleted
 from .._model.ids import MAX_REQUEST_ID_BYTES
 from .._model.request import ExecutionRequest

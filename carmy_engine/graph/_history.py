@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from .._model.checkpoint import RunStatus
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 from .._model.protocols import CheckpointStore
 from ._position import Doubt, Question, decode
 from ._store_calls import store_value

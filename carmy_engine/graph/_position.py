@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 
 Owner = tuple[str | None, str | None, str]
 """The principal, the session and, if there is neither, the transport: these are part of the identity of every call of a run."""

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from .._model.cause import Cause
 from .._model.checkpoint import RunStatus
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 from .._model.errors import AgentError
 from ._position import Doubt, Question
 

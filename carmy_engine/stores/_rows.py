@@ -12,7 +12,7 @@ import msgspec
 
 from .._model.cause import Cause
 from .._model.codec import is_json
-from .._model.error import ErrorInfo
+from .._model.error_info import ErrorInfo
 from .._model.protocols import StoreError
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import Outcome

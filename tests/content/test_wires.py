@@ -181,7 +181,7 @@ async def test_a_client_that_leaves_cancels_its_reads() -> None:
     """A lost connection ends what it reads, and the record has the cause."""
     sink = RecordingSink()
     leaving = App("shop").sink(sink)
-    leaving._reads = app._reads
+    leaving._contents = app._contents
     async with served_over_frames(leaving) as (peer, engine):
         await peer.send(id=1, op="read", uri="slow://one")
         while not engine.statistics().running:

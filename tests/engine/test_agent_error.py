@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from carmy_engine import AgentError, ErrorInfo
-from carmy_engine._model.error import MAX_CODE_CHARS, MAX_DETAILS_BYTES, MAX_RETRY_AFTER_SECONDS
+from carmy_engine._model.error_info import MAX_CODE_CHARS, MAX_DETAILS_BYTES, MAX_RETRY_AFTER_SECONDS
 from carmy_engine._model.text import MAX_MESSAGE_CHARS
 from carmy_engine.codec import answer_body
 from tests.engine.kit import bench, code, read, told

@@ -43,7 +43,7 @@ def test_the_whole_surface() -> None:
 
     async def main(engine: aio.Engine, book: Book) -> None:
         assert (await engine.execute(request("add", left=1))).unwrap() == 2
-        add = make_app()._tools[0].function  # type: ignore[union-attr]
+        add = next(make_app()._contents.tools()).function  # type: ignore[union-attr]
         with pytest.raises(Exception, match="another one"):
             await engine.call(add, 1)
         assert [spec.name for spec in (await engine.subset("add").catalog()).tools] == ["add"]

@@ -62,15 +62,14 @@ async def spin() -> str:
 
 
 async def main(drain_timeout: float) -> None:
-    settings = Settings(address="127.0.0.1:0", drain_timeout_secs=drain_timeout)
+    # The limit is shorter than the default, and longer than what the transport itself needs.
+    settings = Settings(address="127.0.0.1:0", drain_timeout_secs=drain_timeout, exit_timeout_secs=4.7)
     app = App("loaded", settings=settings).add(until, big, flood, stubborn, spin)
     async with app.open() as engine:
         await serve.serve(engine, carmy_http.serve, announce=say)
 
 
 if __name__ == "__main__":
-    # Shorter than the default, and longer than what the transport itself needs.
-    serve.FLUSH_SECONDS, serve.STUBBORN_SECONDS = 2.5, 0.2
     if limit := int(sys.argv[2]):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     trio.run(main, float(sys.argv[1]))

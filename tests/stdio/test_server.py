@@ -346,23 +346,18 @@ async def test_death_of_the_parent(noisy: Path, tmp_path: Path) -> None:
             await is_gone(child)
 
 
-@pytest.fixture
-def hurried(noisy: Path) -> Path:
-    """The application, whose hard limit is a second and not eighteen."""
-    seconds = "serve.CLOSING_SECONDS = serve.FLUSH_SECONDS = serve.EXIT_SECONDS = 0.2"
-    noisy.write_text(f"from carmy_engine._app import serve\n{seconds}\n{noisy.read_text()}")
-    return noisy
+HURRIED = {"CARMY_DRAIN_TIMEOUT_SECS": "0.2", "CARMY_EXIT_TIMEOUT_SECS": "0.6"}
+"""A hard limit of a second instead of eighteen."""
 
 
 @pytest.mark.parametrize("leave", ["input", "output", "half"])
 @pytest.mark.parametrize("tool", ["spin", "stubborn"])
-async def test_no_tool_outlives_its_client(hurried: Path, tmp_path: Path, tool: str, leave: str) -> None:
+async def test_no_tool_outlives_its_client(noisy: Path, tmp_path: Path, tool: str, leave: str) -> None:
     """A loop without an await, or a shielded wait, ends with its process and children within the hard limit of a stop."""
     marker = tmp_path / "running"
-    env = {**os.environ, "CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        async with peer(hurried, env=env, stdin=theirs if leave == "half" else PIPE) as found:
+        async with peer(noisy, env={**os.environ, **HURRIED}, stdin=theirs if leave == "half" else PIPE) as found:
             theirs.close()
             await found.receive()
             frame = {"id": 1, "op": "call", "tool": tool, "arguments": {"marker": str(marker)}}
@@ -386,9 +381,9 @@ async def test_no_tool_outlives_its_client(hurried: Path, tmp_path: Path, tool: 
             assert found.said.count(b"ending the process") == 1
 
 
-async def test_no_thread_of_a_tool_outlives_its_client(hurried: Path) -> None:
+async def test_no_thread_of_a_tool_outlives_its_client(noisy: Path) -> None:
     """A thread that a tool has left behind, and that is no daemon, does not keep the process after the end of input."""
-    async with peer(hurried) as found:
+    async with peer(noisy, env={**os.environ, **HURRIED}) as found:
         await found.receive()
         await found.call(1, "leave", {})
         assert (await found.receive())["result"]["data"] == "left"
@@ -397,21 +392,20 @@ async def test_no_thread_of_a_tool_outlives_its_client(hurried: Path) -> None:
         assert b"does not end" in found.said
 
 
-async def test_no_tool_outlives_the_parent(hurried: Path, tmp_path: Path) -> None:
+async def test_no_tool_outlives_the_parent(noisy: Path, tmp_path: Path) -> None:
     """A tool that holds the event loop ends with its process when the parent is killed."""
     marker, pid_file = tmp_path / "running", tmp_path / "pid"
     request = msgspec.json.encode({"id": 1, "op": "call", "tool": "spin", "arguments": {"marker": str(marker)}})
     parent = (
         "import os, subprocess\n"
-        f"child = subprocess.Popen({[*COMMAND, str(hurried)]!r}, stdin=-1, stdout=-1)\n"
+        f"child = subprocess.Popen({[*COMMAND, str(noisy)]!r}, stdin=-1, stdout=-1)\n"
         "os.set_inheritable(child.stdin.fileno(), True)\n"
         "keeps_it_open = subprocess.Popen(['sleep', '1000'], close_fds=False)\n"
         f"child.stdin.write({request + bytes([10])!r}); child.stdin.flush()\n"
         f"open({str(pid_file)!r}, 'w').write(str(child.pid) + ' ' + str(keeps_it_open.pid))\n"
         "child.wait()\n"
     )
-    env = {**os.environ, "CARMY_DRAIN_TIMEOUT_SECS": "0.2"}
-    async with peer(command=[sys.executable, "-c", parent], env=env) as found:
+    async with peer(command=[sys.executable, "-c", parent], env={**os.environ, **HURRIED}) as found:
         await appears(marker)
         pid, keeps_it_open = map(int, pid_file.read_text().split())
         children = descendants(pid)

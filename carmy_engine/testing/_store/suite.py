@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..._model.error import ErrorCategory, ErrorInfo
+from ..._model.error_info import ErrorCategory, ErrorInfo
 from ..._model.protocols import IdempotencyStore
 from ..._model.reservation import Identity, Reservation, ReservationState
 from ..._model.result import Outcome

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 import trio
 
-from ..protocol.connection import ServerProtocol
+from ..protocol.connection import ServerProtocol, key_of
 from ..protocol.messages import Id
 from .exchange import Exchange, Owner, SessionState
 from .questions import OpenRequests
@@ -136,3 +137,29 @@ class Sessions:
     def remove(self, session_id: str) -> None:
         """Remove a session that has ended."""
         self._sessions.pop(session_id, None)
+
+
+class Place(NamedTuple):
+    """A session, and the way to find it again.
+
+    Attributes:
+        sessions: All sessions.
+        session_id: The id of this one.
+        session: The session.
+    """
+
+    sessions: Sessions
+    session_id: str
+    session: Session
+
+    def used(self) -> AbstractContextManager[None]:
+        """A block in which the session is in use."""
+        return self.sessions.using(self.session_id, self.session)
+
+    def settle(self, exchange: Exchange) -> None:
+        """Record the end of a request."""
+        key = key_of(exchange.id)
+        if self.session.running.get(key) is exchange:
+            del self.session.running[key]
+        if key in self.session.protocol.accepted:
+            self.session.protocol.forget(exchange.id)
