@@ -47,9 +47,9 @@ def is_alive(process: int) -> bool:
     return state not in "ZX"
 
 
-async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Wait for something outside of this process."""
-    with trio.fail_after(seconds):
+    with trio.fail_after(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - it has no event
             await trio.sleep(0.005)
 

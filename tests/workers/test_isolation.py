@@ -209,7 +209,7 @@ async def test_a_loop_in_c_ends_at_its_deadline(marker: Path) -> None:
         assert error is not None
         assert (error.code, error.details) == ("TIMEOUT", {"phase": "running", "cause": "deadline"})
         worker = int(marker.read_text())
-        await until(lambda: worker not in children(), 1)
+        await until(lambda: worker not in children())
         assert (await engine.call(kit.process_id))[0] != worker
 
 
@@ -227,7 +227,7 @@ async def test_processes_of_a_tool_end_with_it(marker: Path) -> None:
             processes = [*map(int, marker.read_text().split())]
             assert all(map(is_alive, processes))
             nursery.cancel_scope.cancel()
-        await until(lambda: not any(map(is_alive, processes)), 2)
+        await until(lambda: not any(map(is_alive, processes)))
 
 
 @pytest.mark.parametrize(
@@ -491,17 +491,24 @@ async def test_workers_die_with_their_engine(marker: Path) -> None:
         process.kill()
         process.wait()
     worker = int(marker.read_text())
-    await until(lambda: not is_alive(worker), 5)
+    await until(lambda: not is_alive(worker))
 
 
-async def _spin(engine: Any) -> None:
-    """One call that never yields, in a worker that has started before."""
+SPIN_SECONDS = 0.1
+
+
+async def _spin(engine: Any) -> float:
+    """One call that never yields, in a worker that has started before. Seconds from its deadline to the end of the process."""
     with trio.fail_after(PATIENCE_SECONDS):
         (worker, *_) = await engine.call(kit.process_id)
-        error = (await run(engine, "spins", timeout_ms=100)).error
-    assert error is not None
-    assert error.code == "TIMEOUT"
-    await until(lambda: worker not in children(), 1)
+        deadline = trio.current_time() + SPIN_SECONDS
+        error = (await run(engine, "spins", timeout_ms=SPIN_SECONDS * 1000)).error
+        assert error is not None
+        assert error.code == "TIMEOUT"
+        await until(lambda: not is_alive(worker))
+        gone = trio.current_time() - deadline
+        await until(lambda: worker not in children())
+        return gone
 
 
 @pytest.mark.parametrize(
@@ -514,13 +521,15 @@ async def test_loops_in_c_leave_nothing_behind(calls: int) -> None:
     async with App("loops", settings=settings).add(*kit.TOOLS).open() as engine:
         await engine.call(kit.process_id)
         ready = open_descriptors()
-        for _ in range(calls):
-            await _spin(engine)
+        seconds = sorted([await _spin(engine) for _ in range(calls)])
         await engine.call(kit.process_id)
         assert open_descriptors() == ready
         assert len(children() - before) == 1
     assert children() == before
     assert open_descriptors() == descriptors
+    print(f"gone after {seconds[calls // 2]:.3f} s (median), {seconds[-1]:.3f} s (slowest of {calls})")
+    if calls > 100:  # a machine that is busy may stop this process for a while
+        assert seconds[int(0.99 * calls)] < 1
 
 
 async def test_the_idempotency_of_a_read_lets_it_run_again() -> None:
