@@ -7,6 +7,7 @@
 #   make test-plain-trio  the engine's tests without trio's private parts
 #   make node     the clients of MCP for Node, for the tests that use them
 #   make mcp-conformance  the official conformance suite of MCP; needs npm
+#   make mcp-clients  clients of MCP of other makers, which call and leave; needs Node for some of them
 #   make check    style, types, layers
 #   make fix      what the style checker can mend by itself
 #   make soak     ten minutes of mixed load with faults, with a report in build/soak     (ARGS="--seconds 3600" for longer)
@@ -80,6 +81,11 @@ mcp-suite:
 
 mcp-conformance: mcp-suite $(VENV)/.dev-stamp
 	$(BIN)/python -m tests.mcp.suite
+
+# Clients of other makers, each in an environment of its own; about fifteen minutes.
+.PHONY: mcp-clients
+mcp-clients: $(VENV)/.dev-stamp
+	$(BIN)/python -m tests.mcp.clients $(ARGS)
 
 fix: $(VENV)/.dev-stamp
 	$(BIN)/ruff check --fix .
