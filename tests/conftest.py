@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import hypothesis
 import pytest
+
+from tests.support.leaks import no_leaks
 
 # The machines that run this are shared and slow at times: examples have no time limit of their own, and are the same each run.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
@@ -24,3 +28,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     soaks = [item for item in items if item.get_closest_marker("long") is not None]
     config.hook.pytest_deselected(items=soaks)
     items[:] = [item for item in items if item.get_closest_marker("long") is None]
+
+
+@pytest.fixture(autouse=True)
+def leaks() -> Iterator[None]:
+    """Fail a test during which asyncio logs an error, such as a task that was destroyed while it was pending."""
+    with no_leaks():
+        yield

@@ -358,6 +358,19 @@ def test_many_calls_with_random_cancels_leave_nothing(host: str) -> None:
         asyncio.run(under_asyncio(), debug=True)
 
 
+def test_a_blocking_tool_in_the_loop_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    """The watchdog names it, too."""
+
+    async def main() -> None:
+        async with aio.open_app(make_app(Book())) as engine:
+            await engine.execute(request("block", seconds=1.6))
+            while engine.statistics().stalls == 0:  # noqa: ASYNC110 - the watchdog is a thread
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert "the tool block holds the program's asyncio loop" in caplog.text
+
+
 @pytest.mark.parametrize("left", [0, 1, 2])
 @pytest.mark.parametrize("host", ["trio", "asyncio"])
 def test_calls_that_wait_do_not_depend_on_each_other(host: str, left: int) -> None:
