@@ -46,9 +46,15 @@ MYPY_OPTIONS = [
     "--disable-error-code=no-redef",
 ]
 
+PAGE_SECONDS = 240
+"""Limit for the programs of one page, and for the check of all pages. They take seconds, but share the machine with other tests."""
+
+takes_long = pytest.mark.timeout(PAGE_SECONDS + 20)
+
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
+@takes_long
 @every_page
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     """Every Python block runs, after those before it on the page, and prints what the block ``output`` after it states."""
@@ -64,7 +70,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env=_environment(),
-        timeout=50,
+        timeout=PAGE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -77,6 +83,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
             assert _fits(block.text, printed), f"{name_of(page)}:{block.line}: printed instead:\n{printed}"
 
 
+@takes_long
 def test_python_blocks_pass_mypy(tmp_path: Path) -> None:
     """The Python blocks of every page, each page as one program, are what a type checker of its readers accepts."""
     programs: list[str] = []
@@ -94,7 +101,7 @@ def test_python_blocks_pass_mypy(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        timeout=55,
+        timeout=PAGE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -109,13 +116,14 @@ def test_what_is_not_run_says_why(page: Path) -> None:
             assert block.comment, f"{name_of(page)}:{block.line}: no reason"
 
 
+@takes_long
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("name", CONSOLE_PAGES)
 async def test_command_lines_give_what_they_show(name: str, tmp_path: Path) -> None:
     """Commands on a page work one after the other and print what the page states, ``…`` standing for anything."""
     page = REPOSITORY / name
     _prepare(page, tmp_path)
-    with trio.fail_after(55):
+    with trio.fail_after(PAGE_SECONDS):
         async with contextlib.AsyncExitStack() as servers:
             address = ADDRESS
             for command, expected, line in _commands(page):
