@@ -11,6 +11,7 @@ A map of the package, from the outside in:
 - `AgentError`, `CarmyError` and its kinds: outcomes, and broken promises (`errors`).
 - `abc`: the seams for policies, sinks, stores, authenticators and transports. `codec`: the JSON all transports share;
   `carmy_engine.transport`: what else their authors need.
+- `BearerTokens`, `ApiKeys`, `Jwt`, `PeerCredentials`, `first_of`: ready-made authenticators (`_auth`).
 - `carmy_engine.cli`: the command. Transports live in packages of their own (`carmy_http`), found by entry point.
 """
 
@@ -18,8 +19,12 @@ from __future__ import annotations
 
 from . import abc, codec
 from ._app.app import App
-from ._app.authenticators import BearerTokens
 from ._app.conventional import app
+from ._auth.api_keys import ApiKeys
+from ._auth.bearer_tokens import BearerTokens
+from ._auth.first_of import first_of
+from ._auth.jwt import Jwt
+from ._auth.peer_credentials import PeerCredentials
 from ._config.settings import (
     FramesSettings,
     HttpSettings,
@@ -80,6 +85,7 @@ __all__ = [
     "INJECTED",
     "AgentContext",
     "AgentError",
+    "ApiKeys",
     "App",
     "Arg",
     "BearerTokens",
@@ -109,6 +115,7 @@ __all__ = [
     "Failed",
     "FramesSettings",
     "HttpSettings",
+    "Jwt",
     "LimitSettings",
     "ListedExecution",
     "ListedState",
@@ -122,6 +129,7 @@ __all__ = [
     "NextAction",
     "NotStarted",
     "OutcomeUnknownError",
+    "PeerCredentials",
     "Progress",
     "PublicSpec",
     "RateLimit",
@@ -148,6 +156,7 @@ __all__ = [
     "abc",
     "app",
     "codec",
+    "first_of",
     "grace",
     "open_engine",
     "run_calls",

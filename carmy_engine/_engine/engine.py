@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import trio
 
+from .._auth.first_of import challenge_of
 from .._config.settings import Settings
 from .._execution.completion import MemorySink
 from .._execution.event_stream import EventBuffer, StreamListener, open_stream
@@ -260,6 +261,7 @@ class Engine(BoundEngine):
         name: The server's name in discovery documents.
         settings: Its settings.
         authenticator: Turns credentials into context, for transports.
+        challenge: What callers without valid credentials receive.
         ready_checks: By name, for readiness.
         audit: The newest records.
         metrics: Its metrics; None if they are off. See `prometheus`.
@@ -293,6 +295,7 @@ class Engine(BoundEngine):
         self.name = settings.name
         self.settings = settings
         self.authenticator = authenticator
+        self.challenge = challenge_of(authenticator)
         self.ready_checks = dict(ready_checks)
         self.audit = audit
         self.stopping = trio.Event()

@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import trio
 
+from .._auth.first_of import FirstOf
 from .._config.settings import Settings
 from .._execution.asyncio_tools import open_loop_if_needed, watch_loop
 from .._execution.completion import Finisher, MemorySink, Sinks
@@ -175,7 +177,9 @@ async def open_engine(
                     engine = Engine(
                         pipeline,
                         settings,
-                        authenticator=adapt("authenticator", authenticator),
+                        authenticator=authenticator.adapted(partial(adapt, "authenticator"))
+                        if isinstance(authenticator, FirstOf)
+                        else adapt("authenticator", authenticator),
                         ready_checks={name: adapt(name, check) for name, check in (ready_checks or {}).items()},
                         audit=audit,
                         reading=Reading(pipeline, resources, prompts, settings.timeout_secs, policies, layered),

@@ -70,6 +70,7 @@ CODES: Mapping[str, CodeInfo] = {
     "INVALID_REQUEST": CodeInfo(_V, True, False, "The message is not a valid request."),
     "PAYLOAD_TOO_LARGE": CodeInfo(_O, True, False, "The message is over the size limit."),
     "UNAUTHENTICATED": CodeInfo(_P, True, False, "The credentials are missing or wrong."),
+    "AUTHENTICATION_UNAVAILABLE": CodeInfo(_O, True, True, "The credentials cannot be checked at the moment."),
     "ROUTE_NOT_FOUND": CodeInfo(_N, True, False, "There is nothing at this address."),
     "METHOD_NOT_ALLOWED": CodeInfo(_V, True, False, "The address does not support this method."),
     "UNKNOWN_OP": CodeInfo(_V, True, False, "There is no such operation."),

@@ -27,6 +27,7 @@ from .spec import Catalog, ToolSpec
 __all__ = [
     "AuditStore",
     "Authenticator",
+    "Challenge",
     "CheckableStore",
     "CheckpointStore",
     "Completer",
@@ -40,6 +41,7 @@ __all__ = [
     "ListableStore",
     "Middleware",
     "Outcome",
+    "PeerProcess",
     "Policy",
     "PreparableStore",
     "PromptReader",
@@ -266,6 +268,20 @@ class Sink(Protocol):
         ...
 
 
+class PeerProcess(NamedTuple):
+    """The process at the other end of a socket with a file, as the kernel reports it at the time of connecting.
+
+    Attributes:
+        pid: Its number. Another process may have it by now.
+        uid: Its user.
+        gid: Its group.
+    """
+
+    pid: int
+    uid: int
+    gid: int
+
+
 class Credentials(NamedTuple):
     """The credentials of a caller, the same for every transport.
 
@@ -274,16 +290,33 @@ class Credentials(NamedTuple):
         bearer: The token of an ``Authorization: Bearer`` header, if there was one.
         headers: All headers or their equivalent, lower-case names; the first value of each.
         peer: The caller's address, None where there is none.
+        process: The caller's process, for a socket with a file on Linux; None elsewhere.
     """
 
     transport: str
     bearer: str | None
     headers: dict[str, str]
     peer: str | None
+    process: PeerProcess | None = None
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True):
+    """What callers without valid credentials receive. An authenticator may have one as its attribute ``challenge``.
+
+    Attributes:
+        action: What the caller can do, one sentence.
+        issuers: The authorization servers whose access tokens are accepted, for clients of OAuth.
+    """
+
+    action: str = "Send a valid token in the header 'Authorization: Bearer TOKEN'."
+    issuers: tuple[str, ...] = ()
 
 
 class Authenticator(Protocol):
-    """A sync or async function that converts credentials to a trusted context."""
+    """A sync or async function that converts credentials to a trusted context.
+
+    Its attribute ``challenge``, a `Challenge`, is optional.
+    """
 
     def __call__(self, credentials: Credentials, /) -> AgentContext | Awaitable[AgentContext | None] | None:
         """Return the caller's context, or None to refuse it (``UNAUTHENTICATED``)."""

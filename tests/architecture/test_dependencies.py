@@ -17,6 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 EXTRAS = {
     "carmy_engine/_app/app.py": ["otel"],
+    "carmy_engine/_auth/jose.py": ["auth"],
     "carmy_engine/_engine/spans.py": ["otel"],
     "carmy_engine/_telemetry/meter.py": ["otel"],
     "carmy_engine/cli": ["cli"],

@@ -13,6 +13,7 @@ WITHOUT_UNDERSCORES = {"carmy_http", "carmy_mcp"}
 
 HOMES: Mapping[str, set[str]] = {
     "carmy_engine._app": {"app", "cli", "hostile"},
+    "carmy_engine._auth": {"cli", "security"},
     "carmy_engine._config": {"app", "cli"},
     "carmy_engine._engine": {"engine"},
     "carmy_engine._execution": {"engine"},

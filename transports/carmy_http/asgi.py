@@ -8,13 +8,14 @@ from typing import TypeVar, TypeVarTuple, Unpack
 import trio
 
 from carmy_engine import BoundEngine, Engine, ExecutionRequest
+from carmy_engine.abc import PeerProcess
 from carmy_engine.errors import AgentError
 from carmy_engine.transport import contain, raise_single
 
 from .api import event_response
 from .api.endpoints import Endpoints
 from .api.errors import error_body, log
-from .asgi_types import AsgiApplication, Message, Receive, Scope, Send
+from .asgi_types import PROCESS_KEY, AsgiApplication, Message, Receive, Scope, Send
 from .message import (
     JSON_TYPE,
     NO_STORE,
@@ -61,15 +62,15 @@ def asgi(endpoints: Endpoints) -> AsgiApplication:
     return app
 
 
-def read_scope(scope: Scope) -> tuple[RequestHead, str | None]:
-    """The head of a request and the address of its client."""
+def read_scope(scope: Scope) -> tuple[RequestHead, str | None, PeerProcess | None]:
+    """The head of a request, and the address and the process of its client."""
     path, authority = split_path(scope["path"])  # hypercorn passes a target in absolute form as the path
     head = RequestHead(method=scope["method"], path=path, headers=scope["headers"], authority=authority)
     root: str = scope.get("root_path", "").rstrip("/")
     if root:
         head.set_root(root)
     client = scope.get("client")
-    return head, str(client[0]) if client else None
+    return head, str(client[0]) if client else None, scope.get(PROCESS_KEY)
 
 
 class AsgiRequest(Request):

@@ -10,3 +10,6 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PROCESS_KEY = "carmy.process"
+"""The client's process, in a scope of the front end of this package. Other servers have no such key."""

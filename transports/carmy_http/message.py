@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from carmy_engine import BoundEngine, ExecutionRequest, HttpSettings
+from carmy_engine.abc import PeerProcess
 from carmy_engine.codec import invalid_request
 from carmy_engine.errors import AgentError
 
@@ -121,13 +122,15 @@ class Request(abc.ABC):
     Attributes:
         head: Method, path and headers.
         peer: The client's address, None where it has none.
+        process: The client's process, None where the server does not report one.
     """
 
-    __slots__ = ("head", "peer")
+    __slots__ = ("head", "peer", "process")
 
-    def __init__(self, head: RequestHead, peer: str | None) -> None:
+    def __init__(self, head: RequestHead, peer: str | None, process: PeerProcess | None = None) -> None:
         self.head = head
         self.peer = peer
+        self.process = process
 
     async def read_body(self, limits: HttpSettings) -> bytes:
         """Read the body to its end. A checkpoint only if it has to wait.

@@ -1,7 +1,7 @@
 """Sockets, for servers and clients of any protocol.
 
 - `Access`: checks of ``Host``, ``Origin`` and credentials. `within_trace`: a caller in the trace that its request names. `network_problems`: the settings that these checks would refuse.
-- `Listener`, `open_listeners`, `listener_address`, `listener_url`, `enable_keepalive`: listening sockets.
+- `Listener`, `open_listeners`, `listener_address`, `listener_url`, `enable_keepalive`: listening sockets. `process_of`: the process behind a unix socket.
 - `Server`: accepts connections and drains them. `serve_metrics`: a listener for Prometheus.
 - `BatchChannel`: the channel of messages that a carrier brings. `SendQueue`: messages for a peer that may read slowly.
 - `EventReader`: a parser of server-sent events, for clients.
@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from ._access import Access, Headers, header_values, within_trace
 from ._channel import BatchChannel
-from ._listening import Listener, enable_keepalive, listener_address, listener_url, network_problems, open_listeners
+from ._listening import (
+    Listener,
+    enable_keepalive,
+    listener_address,
+    listener_url,
+    network_problems,
+    open_listeners,
+    process_of,
+)
 from ._metrics_server import serve_metrics
 from ._send_queue import DEFAULT_LOGGER, QueuedMessage, SendQueue
 from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, ServedConnection, Server
@@ -37,6 +45,7 @@ __all__ = [
     "listener_url",
     "network_problems",
     "open_listeners",
+    "process_of",
     "serve_metrics",
     "within_trace",
 ]

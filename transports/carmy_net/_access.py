@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from carmy_engine import AgentContext, AgentError, BoundEngine, Cause, ConfigurationError, Engine, HttpSettings
-from carmy_engine.abc import Credentials
+from carmy_engine.abc import Credentials, PeerProcess
 from carmy_engine.transport import ask_foreign
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -166,12 +166,13 @@ class Access:
         """True if a page and its request have the same origin (RFC 6454, section 4)."""
         return host is not None and origin.lower() == self._scheme + host.strip().lower()
 
-    async def authenticate(self, headers: Headers, peer: str | None) -> BoundEngine:
+    async def authenticate(self, headers: Headers, peer: str | None, process: PeerProcess | None = None) -> BoundEngine:
         """Return the engine bound to the caller.
 
         Args:
             headers: The request's headers.
             peer: The caller's address.
+            process: The caller's process, if it is known.
 
         Raises:
             AgentError: ``UNAUTHENTICATED``.
@@ -190,13 +191,14 @@ class Access:
                 bearer=_bearer(header_values(headers, b"authorization")),
                 headers={name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)},
                 peer=peer,
+                process=process,
             ),
         )
         if context is None:
             raise AgentError.standard(
                 "UNAUTHENTICATED",
                 "the credentials are missing or wrong",
-                suggested_action="Send a valid token in the header 'Authorization: Bearer TOKEN'.",
+                suggested_action=self._engine.challenge.action,
             )
         return self._bind(context)
 

@@ -7,12 +7,14 @@ import ipaddress
 import os
 import select
 import socket
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import trio
 
 from carmy_engine import ConfigurationError, Settings
+from carmy_engine.abc import PeerProcess
 from carmy_engine.transport import InheritedAddress, TcpAddress, UnixAddress, parse_address
 
 from ._access import access_problems
@@ -27,6 +29,9 @@ PROBE_SECONDS = 15
 
 BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
+
+_PEER = struct.Struct("3i")
+"""``struct ucred``: process, user, group."""
 
 
 class Listener:
@@ -253,6 +258,16 @@ def listener_url(listener: Listener, scheme: str, path: str = "") -> str:
     """Return the URL of a listener; for a unix socket as proxies write it, ``http://unix:FILE:PATH``."""
     behind = f":{path}" if path and listener.socket.family == socket.AF_UNIX else path
     return f"{scheme}://{listener_address(listener)}{behind}"
+
+
+def process_of(sock: trio.socket.SocketType | socket.socket) -> PeerProcess | None:
+    """Return the process at the other end of a unix socket, as it was when it connected. None for TCP, and where Linux is not."""
+    if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    try:
+        return PeerProcess(*_PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)))
+    except OSError:
+        return None
 
 
 def enable_keepalive(sock: trio.socket.SocketType) -> None:

@@ -10,7 +10,16 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_st
 from carmy_engine import AgentError, BoundEngine, Engine, Settings
 from carmy_engine.transport import RateLimitedLogger, Transport, as_agent_error, contain, raise_own
 from carmy_frames.driver import ConnectionEnd, serve_channel
-from carmy_net import Access, Server, header_values, listener_url, network_problems, open_listeners, within_trace
+from carmy_net import (
+    Access,
+    Server,
+    header_values,
+    listener_url,
+    network_problems,
+    open_listeners,
+    process_of,
+    within_trace,
+)
 
 from ._channel import FAULT, GOING_AWAY, RECEIVE_BYTES, ChannelLimits, MessageChannel
 from ._guarded_stream import LINGER_SECONDS, GuardedStream
@@ -132,7 +141,8 @@ class Connection:
 
     async def _authenticate(self, head: Head) -> BoundEngine:
         try:
-            return await self._access.authenticate(head.headers, self._peer())
+            process = process_of(self._stream.socket)
+            return await self._access.authenticate(head.headers, self._peer(), process)
         except AgentError:
             raise
         except BaseException as fault:  # noqa: BLE001 - the boundary round an authenticator of the host

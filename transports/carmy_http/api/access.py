@@ -97,7 +97,7 @@ class Guard:
             Fault: It failed, or took too long.
         """
         try:
-            return await self._access.authenticate(request.head.headers, request.peer)
+            return await self._access.authenticate(request.head.headers, request.peer, request.process)
         except AgentError as error:
             if error.code != "UNAUTHENTICATED":
                 raise

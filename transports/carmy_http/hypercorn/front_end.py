@@ -22,11 +22,13 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
 from carmy_engine import HttpSettings
+from carmy_engine.abc import PeerProcess
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import RateLimitedLogger, contain
+from carmy_net import process_of
 
 from ..api.errors import error_response
-from ..asgi_types import AsgiApplication, Message, Scope
+from ..asgi_types import PROCESS_KEY, AsgiApplication, Message, Scope
 from ..message import Response
 from .admission import Admission
 from .guarded_stream import GuardedStream, GuardedTlsStream
@@ -55,12 +57,20 @@ class _Application:
         app: The ASGI application.
         stream: The connection's.
         limited_log: For its failures.
+        process: The client's process, if it is known.
     """
 
-    def __init__(self, app: AsgiApplication, stream: AnyGuardedStream, limited_log: RateLimitedLogger) -> None:
+    def __init__(
+        self,
+        app: AsgiApplication,
+        stream: AnyGuardedStream,
+        limited_log: RateLimitedLogger,
+        process: PeerProcess | None,
+    ) -> None:
         self._app = app
         self._stream = stream
         self._log = limited_log
+        self._process = process
 
     async def __call__(
         self,
@@ -70,6 +80,7 @@ class _Application:
         *_: object,
     ) -> None:
         exchange = self._stream.exchange(scope)
+        scope[PROCESS_KEY] = self._process
 
         async def take() -> Message:
             await exchange.ask()
@@ -102,7 +113,7 @@ class Connection:
         self,
         stream: trio.SocketStream,
         guard: Callable[[trio.SocketStream], Awaitable[AnyGuardedStream | None]],
-        server: Callable[[AnyGuardedStream], TCPServer],
+        server: Callable[[AnyGuardedStream, PeerProcess | None], TCPServer],
         limited_log: RateLimitedLogger,
     ) -> None:
         self._socket = stream.socket
@@ -125,7 +136,7 @@ class Connection:
         try:
             guarded = self._guarded = await self._guard(self._stream)
             if guarded is not None:
-                await guarded.serve(self._server(guarded).run)
+                await guarded.serve(self._server(guarded, process_of(self._socket)).run)
                 await guarded.finish()
         except OSError:
             pass  # gone before it began
@@ -161,8 +172,8 @@ def connector(
     limited_log = RateLimitedLogger(log)
     admission = Admission()
 
-    def serve(guarded: AnyGuardedStream) -> TCPServer:
-        application = cast("Any", _Application(app, guarded, limited_log))
+    def serve(guarded: AnyGuardedStream, process: PeerProcess | None) -> TCPServer:
+        application = cast("Any", _Application(app, guarded, limited_log, process))
         return TCPServer(application, config, context, {}, cast("Any", guarded))
 
     async def guard(stream: trio.SocketStream) -> AnyGuardedStream | None:

@@ -22,8 +22,10 @@ from typing import Any
 
 import trio
 
+from carmy_engine.abc import PeerProcess
 from carmy_engine.errors import AgentError
 from carmy_engine.transport import contain
+from carmy_net import process_of
 from carmy_net.http1 import END_OF_HEAD, BodyReader, FramingError, HeadReader
 
 from ..limits import READ_BYTES
@@ -140,6 +142,7 @@ class NativeConnection:
         self._unsent: tuple[bytes, int] | None = None  # an answer, and how much of it has been sent
         self._ended: bool | None = None
         self.peer: str | None = None
+        self.process: PeerProcess | None = None
         self.timer = Timer(shared.timeouts)
         self.timer.start(self._header_seconds)
 
@@ -152,6 +155,7 @@ class NativeConnection:
         try:
             name: tuple[object, ...] | str = self._socket.getpeername()
             self.peer = None if isinstance(name, str) else str(name[0])  # a path for unix sockets
+            self.process = process_of(self._socket)
             lingers = False
             with self._scope:
                 lingers = await self._serve()

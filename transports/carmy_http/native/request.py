@@ -110,6 +110,7 @@ class NativeRequest(Request):
     def __init__(self, head: Head, connection: NativeConnection, body: BodyReader | bytes) -> None:
         self.head = head  # without a call of the constructor above: this runs for every request
         self.peer = connection.peer
+        self.process = connection.process
         self._connection = connection
         self._body = body
 

@@ -1,4 +1,4 @@
-"""The ready-made authenticator for bearer tokens."""
+"""The ready-made authenticators for secrets that the host lists."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Authenticators: credentials become the context of a caller, or are refused."""
