@@ -26,8 +26,10 @@ from ._auth.first_of import first_of
 from ._auth.jwt import Jwt
 from ._auth.peer_credentials import PeerCredentials
 from ._config.settings import (
+    AuthSettings,
     FramesSettings,
     HttpSettings,
+    JwtSettings,
     LimitSettings,
     LogSettings,
     McpSettings,
@@ -88,6 +90,7 @@ __all__ = [
     "ApiKeys",
     "App",
     "Arg",
+    "AuthSettings",
     "BearerTokens",
     "BoundEngine",
     "Cancellation",
@@ -116,6 +119,7 @@ __all__ = [
     "FramesSettings",
     "HttpSettings",
     "Jwt",
+    "JwtSettings",
     "LimitSettings",
     "ListedExecution",
     "ListedState",

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from .._auth.configured import configured_authenticator, is_configured
 from .._config.settings import Settings
 from .._config.sources import Deployment, read_deployment
 from .._engine.engine import Engine
 from .._engine.opening import open_engine
 from .._engine.pipeline import Pipeline
 from .._execution.asyncio_tools import open_loop_if_needed
+from .._execution.policy import RequireToolPermission
 from .._gateway.mount import Mount, Mountable, mounted_tools
 from .._gateway.tool_source import ToolSource, sourced_tools
 from .._loops.running import require_trio
@@ -505,11 +507,16 @@ class App:
 
     @property
     def authenticator(self) -> protocols.Authenticator | None:
-        """The argument of `authenticate`; None if all callers are anonymous."""
+        """The argument of `authenticate`; None if there is none, also if the settings describe one."""
         return self._authenticator
 
+    @property
+    def has_authenticator(self) -> bool:
+        """Callers over a network have to show credentials: to the authenticator of the program, or to that of the settings."""
+        return self._authenticator is not None or is_configured(self.settings.auth)
+
     def authenticate(self, authenticator: protocols.Authenticator) -> Self:
-        """Let `authenticator` turn credentials into trusted context; without one, all callers are anonymous.
+        """Let `authenticator` turn credentials into trusted context; without one, and without one in the settings, all callers are anonymous.
 
         Raises:
             DeclarationError: There is one already, or it cannot be called with credentials.
@@ -538,7 +545,7 @@ class App:
 
     def check(self) -> list[AgentError | ConfigurationError]:
         """Every problem that keeps `open` from starting; empty if there is none. Only `open` reads the catalogs of mounts."""
-        found = self._build(self.settings)[2]
+        found = [*self._build(self.settings)[2], *self._find_authenticator(self.settings)[1]]
         return [*found, *(problem for source in self._sources for problem in source.check())]
 
     @contextlib.asynccontextmanager
@@ -559,11 +566,13 @@ class App:
         require_trio("app.open", "open_app(app)")
         settings = self.settings if settings is None else settings
         tools, store, own = self._build(settings)
+        authenticator, refused = self._find_authenticator(settings)
+        policies = [*([RequireToolPermission()] if settings.auth.require_permissions else []), *self._policies]
         async with contextlib.AsyncExitStack() as stack:
             mounted, reads, unusable = await mounted_tools(self._mounts, stack)
             sourced, unreadable = await sourced_tools(self._sources, stack, settings.limits.max_output_bytes)
             outside: list[tuple[Mount | ToolSource, CompiledTool]] = [*mounted, *sourced]
-            match [*own, *problems, *unusable, *unreadable, *self._contents.clashes(outside)]:
+            match [*own, *refused, *problems, *unusable, *unreadable, *self._contents.clashes(outside)]:
                 case []:
                     pass
                 case [ConfigurationError() as only]:
@@ -587,10 +596,10 @@ class App:
             async with open_engine(
                 tools=[*tools, *(tool for _, tool in outside)],
                 settings=settings,
-                policies=self._policies,
+                policies=policies,
                 sinks=self._sinks,
                 store=store(),
-                authenticator=self._authenticator,
+                authenticator=authenticator,
                 ready_checks=self._ready_checks,
                 withheld=self._contents.withheld,
                 make_pipeline=self._make_pipeline,
@@ -657,8 +666,24 @@ class App:
         problems: list[AgentError | ConfigurationError] = [*found, *self._state.problems()]
         given = self._store
         if given is not None:
-            return tools, lambda: given, [*problems, *self.deployment.without_effect(given, self.name)]
+            ignored = self.deployment.without_effect(given, "store", ("store.",), self.name)
+            return tools, lambda: given, [*problems, *ignored]
         try:
             return tools, find_store(settings.store), problems
         except ConfigurationError as problem:
             return tools, MemoryStore, [*problems, problem]  # never called
+
+    def _find_authenticator(
+        self, settings: Settings
+    ) -> tuple[protocols.Authenticator | None, list[ConfigurationError]]:
+        """The authenticator, and the problems of the settings about it."""
+        given = self._authenticator
+        if given is not None:
+            ignored = self.deployment.without_effect(
+                given, "authenticator", ("auth.tokens_file", "auth.jwt."), self.name
+            )
+            return given, [*ignored]
+        try:
+            return configured_authenticator(settings.auth), []
+        except ConfigurationError as problem:
+            return None, [problem]

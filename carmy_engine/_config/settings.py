@@ -253,10 +253,45 @@ class MetricsSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields
             parse_address(self.address)
 
 
+class JwtSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[auth.jwt]``: access tokens that are accepted. With the first three keys, or none of them.
+
+    Attributes:
+        issuer: The authorization server, exactly as in the claim ``iss``.
+        audience: The names of this server, one of which is in the claim ``aud``.
+        jwks: The issuer's keys: a file, or an ``https`` URL.
+        algorithms: The accepted signatures.
+        leeway_secs: By which clocks may differ, at most 300.
+        permissions: The claim with the permissions.
+    """
+
+    issuer: Text | None = None
+    audience: Texts = ()
+    jwks: Text | None = None
+    algorithms: Texts = ("RS256", "ES256")
+    leeway_secs: SecondsOrNone = 30.0
+    permissions: Text = "scope"
+
+
+class AuthSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table ``[auth]``: which callers are accepted, beside an authenticator that the program gives.
+
+    Attributes:
+        tokens_file: A file of bearer tokens, which ``carmy token`` writes.
+        require_permissions: A tool needs the permission for it: ``tool:NAME``, with ``*`` for any characters, or ``effect:EFFECT``.
+        jwt: Access tokens of an authorization server.
+    """
+
+    tokens_file: Text | None = None
+    require_permissions: Flag = False
+    jwt: JwtSettings = JwtSettings()
+
+
 class LimitSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table ``[limits]``: bounds of one engine, beside ``max_executions``.
 
     Attributes:
+        per_principal_executions: Executions of one principal at one time; more are refused as ``RATE_LIMITED``. None: no limit.
         max_output_bytes: Of one output, whatever its tool declares; None: the limit of the tool.
         max_event_bytes: Of progress reports and partial results that wait for the reader of one execution.
         max_threads: Worker threads for plain functions.
@@ -265,6 +300,7 @@ class LimitSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=T
         max_audit_records: Of the newest records in memory.
     """
 
+    per_principal_executions: Count | None = None
     max_output_bytes: Bytes | None = None
     max_event_bytes: Bytes = 256 * 1024
     max_threads: Count = 64
@@ -335,6 +371,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         store: The idempotency store.
         limits: Bounds of the engine.
         workers: Processes that run tools.
+        auth: Which callers are accepted.
         log: What is logged.
         metrics: Where metrics are served.
         trust_traceparent: Make the spans of executions children of the span that a caller names in the header ``traceparent``.
@@ -366,6 +403,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     workers: WorkerSettings = WorkerSettings()
+    auth: AuthSettings = AuthSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
 

@@ -28,9 +28,10 @@ PREFIX = "CARMY_"
 FILE_VARIABLE = "CARMY_CONFIG"
 PRINCIPAL_VARIABLE = "CARMY_PRINCIPAL"
 PERMISSIONS_VARIABLE = "CARMY_PERMISSIONS"
+TOKEN_VARIABLE = "CARMY_TOKEN"  # noqa: S105 - the name of one
 
-_OTHER_VARIABLES = frozenset({FILE_VARIABLE, PRINCIPAL_VARIABLE, PERMISSIONS_VARIABLE})
-"""Variables that set no key: the file, and the identity of local callers."""
+_OTHER_VARIABLES = frozenset({FILE_VARIABLE, PRINCIPAL_VARIABLE, PERMISSIONS_VARIABLE, TOKEN_VARIABLE})
+"""Variables that set no key: the file, the identity of local callers, and the credentials of commands that call a server."""
 
 _OPEN_URLS = ("memory:", "sqlite:")
 """URLs of stores that hold no secret. Any other may hold a password."""
@@ -63,7 +64,7 @@ KEYS: Mapping[str, _Key] = {key.name: key for key in _keys(Settings)}
 """Every setting, by its dotted name."""
 
 _BY_VARIABLE: Mapping[str, _Key] = {key.variable: key for key in KEYS.values()}
-_TABLES = {key.path[0] for key in KEYS.values() if len(key.path) > 1}
+_TABLES = {".".join(key.path[:depth]) for key in KEYS.values() for depth in range(1, len(key.path))}
 
 
 class Deployment(msgspec.Struct, frozen=True):
@@ -81,18 +82,22 @@ class Deployment(msgspec.Struct, frozen=True):
         """The settings that the program gave, with these in place of theirs."""
         return _replaced(given, self.values) if self.values else given
 
-    def without_effect(self, store: object, name: str) -> Iterator[ConfigurationError]:
-        """The settings that have no effect beside a store object of the program.
+    def without_effect(
+        self, given: object, noun: str, prefixes: tuple[str, ...], name: str
+    ) -> Iterator[ConfigurationError]:
+        """The settings that have no effect beside an object of the program.
 
         Args:
-            store: The object.
+            given: The object.
+            noun: What it is, for the messages.
+            prefixes: How the settings begin.
             name: The application's, for the messages.
         """
         for key, source in self.sources.items():
-            if key.startswith("store."):
+            if key.startswith(prefixes):
                 yield ConfigurationError(
-                    f"{source}: {key} has no effect, because application {name!r} gives a {type(store).__name__} object"
-                    " as its store: remove one of the two"
+                    f"{source}: {key} has no effect, because application {name!r} gives a {type(given).__name__} object"
+                    f" as its {noun}: remove one of the two"
                 )
 
     def differences(self, settings: Settings) -> Iterator[tuple[str, str, str]]:
@@ -193,12 +198,14 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     return values
 
 
-def _leaves(document: Mapping[str, Any], path: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
+def _leaves(
+    document: Mapping[str, Any], path: Path, problems: list[str], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    for inner, value in document.items():
+        name = prefix + inner
         if name in _TABLES:
             if isinstance(value, dict):
-                table = typing.cast("dict[str, Any]", value)
-                yield from ((f"{name}.{inner}", item) for inner, item in table.items())
+                yield from _leaves(typing.cast("dict[str, Any]", value), path, problems, f"{name}.")
             else:
                 problems.append(f"{path}: {name} is a table: write [{name}] and its keys below it")
         else:

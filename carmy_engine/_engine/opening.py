@@ -140,7 +140,9 @@ async def open_engine(
         registry = Registry(layered(tools), settings.timeout_secs, policies, withheld)
         store = memory.from_settings(settings.store) if store is None else store
         audit = MemorySink(limits.max_audit_records)
-        inflight = Inflight(settings.max_executions, limits.max_recent, limits.max_recent_bytes)
+        inflight = Inflight(
+            settings.max_executions, limits.max_recent, limits.max_recent_bytes, limits.per_principal_executions
+        )
         install_nursery_guards()
         kept = store.sink if isinstance(store, RecordingStore) else None
         access = AccessLog() if settings.log.access else None

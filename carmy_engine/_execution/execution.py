@@ -20,6 +20,7 @@ from .._model.errors import AgentError
 from .._model.protocols import Confirm
 from .._model.result import ExecutionResult
 from .._model.run import CallIds
+from .shares import share_of
 from .trio_internals import is_cancelled, start_deadline
 
 _BATCH = 256
@@ -327,10 +328,16 @@ class Inflight:
         max_executions: Running executions.
         max_recent: Ended executions that can still be looked up.
         max_recent_bytes: Of the outputs of these executions.
+        per_principal: Running executions of one share (`share_of`); None for no limit.
     """
 
-    def __init__(self, max_executions: int, max_recent: int, max_recent_bytes: int) -> None:
+    def __init__(
+        self, max_executions: int, max_recent: int, max_recent_bytes: int, per_principal: int | None = None
+    ) -> None:
         self._max = max_executions
+        self._per_principal = per_principal
+        self._shares: dict[tuple[str, str], int] = {}
+        """Running executions by share, if there is a limit."""
         self._max_recent = max_recent
         self._max_recent_bytes = max_recent_bytes
         self._running: dict[str, Execution] = {}
@@ -361,7 +368,7 @@ class Inflight:
         """Count an execution as running.
 
         Raises:
-            AgentError: ``SHUTTING_DOWN`` or ``OVERLOADED``; nothing was counted.
+            AgentError: ``SHUTTING_DOWN``, ``RATE_LIMITED`` or ``OVERLOADED``; nothing was counted.
         """
         if self.closing:
             raise AgentError.standard(
@@ -370,17 +377,34 @@ class Inflight:
                 retry_after=SHUTDOWN_RETRY_SECONDS,
                 details={"phase": "waiting"},
             )
+        share, running = None, 0
+        if self._per_principal is not None:
+            share = share_of(execution.caller.context)
+            running = self._shares.get(share, 0)
+            if running >= self._per_principal:
+                raise AgentError.standard(
+                    "RATE_LIMITED",
+                    f"{running} executions of this caller are running, which is the limit (limits.per_principal_executions)",
+                    retry_after=OVERLOAD_RETRY_SECONDS,
+                )
         if len(self._running) >= self._max:
             raise AgentError.standard(
                 "OVERLOADED",
                 f"{self._max} executions are running, which is the limit (max_executions)",
                 retry_after=OVERLOAD_RETRY_SECONDS,
             )
+        if share is not None:
+            self._shares[share] = running + 1
         self._running[execution.id] = execution
 
     def dismiss(self, execution: Execution) -> None:
         """Stop counting an execution as running."""
         del self._running[execution.id]
+        if self._per_principal is not None:
+            share = share_of(execution.caller.context)
+            self._shares[share] -= 1
+            if not self._shares[share]:
+                del self._shares[share]
         if not self._running and self._idle is not None:
             self._idle.set()
             self._idle = None

@@ -18,6 +18,8 @@ from .._model.frozen import freeze
 from .._model.json_pieces import decode_in_pieces
 from .._model.protocols import Policy
 from .._model.spec import ToolSpec
+from .grants import grants_tool
+from .shares import share_of
 
 POLICY_SECONDS = 10.0
 """Limit for one answer of an async policy. It bounds the wait because the deadline of the call starts later."""
@@ -173,12 +175,18 @@ class SafePolicy:
 
 
 class RequireToolPermission:
-    """Policy that requires the permission ``tool:<name>`` for every tool. A tool without it is not listed."""
+    """Policy that requires a permission for every tool. A tool without it is not listed.
+
+    ``tool:NAME`` grants one tool, ``tool:orders.*`` all whose names fit (``*`` stands for any characters), ``effect:read`` all with this
+    effect.
+    """
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``FORBIDDEN``."""
-        if f"tool:{spec.name}" not in context.permissions:
-            raise AgentError.standard("FORBIDDEN", f"this caller may not use {spec.name}")
+        if not grants_tool(frozenset(context.permissions), spec):
+            raise AgentError.standard(
+                "FORBIDDEN", f"this caller may not use {spec.name}", details={"permission": f"tool:{spec.name}"}
+            )
 
 
 class RateLimit:
@@ -206,12 +214,7 @@ class RateLimit:
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``RATE_LIMITED`` and ``retry_after`` in whole seconds, at least 1."""
-        if context.principal is not None:
-            key = ("principal", context.principal)
-        elif context.session is not None:
-            key = ("session", context.session)
-        else:
-            key = ("anonymous", "")
+        key = share_of(context)
         now = trio.current_time()
         window = self._windows.get(key)
         if window is None or now >= window[0]:

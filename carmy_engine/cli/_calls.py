@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Annotated
 
 import msgspec
@@ -11,6 +12,7 @@ from cyclopts import Parameter
 
 from .._app import serve
 from .._app.app import App
+from .._config.sources import TOKEN_VARIABLE
 from .._model.codec import answer_body
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
@@ -43,7 +45,10 @@ CaFile = Annotated[
         name="--ca-file", help="For https: the certificates (PEM) of the authorities that may sign the server's."
     ),
 ]
-Token = Annotated[str | None, Parameter(help="For a server that wants credentials: sent as Authorization: Bearer.")]
+Token = Annotated[
+    str | None,
+    Parameter(help=f"For a server that wants credentials: sent as Authorization: Bearer. Default: {TOKEN_VARIABLE}."),
+]
 
 
 class Calls:
@@ -67,6 +72,8 @@ class Calls:
         """Run one tool and print the answer; exit code 0 when it completed."""
         if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
             raise UsageError("--timeout must be a number of seconds above 0")
+        if url is not None and token is None:
+            token = os.environ.get(TOKEN_VARIABLE) or None
         if token is not None and url is None:
             raise UsageError("--token is for a running server: give its --url as well")
         if ca_file is not None and url is None:

@@ -28,6 +28,7 @@ from ._serving import DEFAULT, ServeCommands
 from ._stdout import claimed_stdout, help_console
 from ._store_commands import StoreCommands
 from ._target import NoTargetError, Target, load_target, one_word_too_many, refuse_nested_run
+from ._tokens import Tokens
 
 
 def run(app: App | None, argv: Sequence[str]) -> int:
@@ -122,6 +123,14 @@ def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
     group.command(graphs.run, name="run", usage=f"Usage: {name} graph run {of_graph} THREAD [JSON] [OPTIONS]")
     group.command(graphs.resume, name="resume", usage=f"Usage: {name} graph resume {of_graph} THREAD [OPTIONS]")
     group.command(graphs.history, name="history", usage=f"Usage: {name} graph history {of_graph} THREAD [OPTIONS]")
+    parser.command(group)
+    tokens = Tokens(app)
+    group = cyclopts.App(
+        name="token", help="Make, list and revoke the tokens of callers, in the file auth.tokens_file."
+    )
+    group.command(tokens.new, name="new")
+    group.command(tokens.list, name="list")
+    group.command(tokens.revoke, name="revoke", usage=f"Usage: {name} token revoke ID... [OPTIONS]")
     parser.command(group)
     is_serve = word.startswith("-") or word not in [*parser, *transports]
     for command, transport in transports.items():

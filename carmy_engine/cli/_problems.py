@@ -22,7 +22,7 @@ async def outside_problems(app: App, transport: Transport[...] | None, settings:
     """
     found: list[ConfigurationError] = await _store_problems(app, settings)
     if transport is not None and transport.problems is not None:
-        found[:0] = await transport.problems(settings, authenticated=app.authenticator is not None)
+        found[:0] = await transport.problems(settings, authenticated=app.has_authenticator)
     return found
 
 

@@ -197,7 +197,7 @@ def _supervise(transport: Transport[...], listen: Listen, app: App, settings: Se
             " set store.url to one that they share, such as sqlite:PATH"
         )
     command = [sys.executable, *sys.orig_argv[1:]]
-    authenticated = app.authenticator is not None
+    authenticated = app.has_authenticator
 
     async def main() -> int:
         if problems := [*app.check(), *await outside_problems(app, transport, settings)]:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from carmy_engine import (
+    AuthSettings,
     ConfigurationError,
     HttpSettings,
+    JwtSettings,
     LogSettings,
     McpSettings,
     MetricsSettings,
@@ -94,6 +96,13 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         "store.durability": "normal",
         "store.audit_days": "1",
         "trust_traceparent": "yes",
+        "auth.tokens_file": "tokens.json",
+        "auth.require_permissions": "true",
+        "auth.jwt.issuer": "https://id.example",
+        "auth.jwt.audience": "a, b",
+        "auth.jwt.jwks": "keys.json",
+        "auth.jwt.algorithms": "ES256",
+        "auth.jwt.permissions": "roles",
         "log.access": "true",
         "metrics.address": "127.0.0.1:9464",
         "log.level": "debug",
@@ -138,6 +147,17 @@ def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
         log=LogSettings(level="debug", format="json", access=True),
         metrics=MetricsSettings(address="127.0.0.1:9464"),
         trust_traceparent=True,
+        auth=AuthSettings(
+            tokens_file="tokens.json",
+            require_permissions=True,
+            jwt=JwtSettings(
+                issuer="https://id.example",
+                audience=("a", "b"),
+                jwks="keys.json",
+                algorithms=("ES256",),
+                permissions="roles",
+            ),
+        ),
     )
 
 

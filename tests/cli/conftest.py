@@ -107,7 +107,7 @@ async def running_server(*command: str) -> AsyncIterator[Server]:
             chunk = await process.stderr.receive_some()
             assert chunk, f"it ended: {said!r}"
             said += chunk
-        yield Server(process, said.decode().rpartition("listening on ")[2].strip(), said)
+        yield Server(process, said.decode().partition("listening on ")[2].split()[0], said)
     finally:
         if process.returncode is None:
             process.kill()
