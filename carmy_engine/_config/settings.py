@@ -34,6 +34,14 @@ RootPath = Annotated[
         description="a path such as /shop: of letters, digits and ._~-, without a slash at its end",
     ),
 ]
+PublicUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~-]+)*\Z",
+        max_length=1024,
+        description="a URL such as https://shop.example or https://example.org/shop, without a slash at its end",
+    ),
+]
 Address = Annotated[str, Meta(min_length=1, description=ADDRESS_FORMS)]
 Processes = Annotated[int, Meta(ge=1, le=256, description="a whole number, 1 to 256")]
 Durability = Annotated[Literal["full", "normal"], Meta(description="full or normal")]
@@ -117,6 +125,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         allowed_origins: Browser origins that may call, exact (``https://app.example``).
         root_path: The prefix under which a proxy serves this server. Requests may arrive with it or without it, and the discovery
             document lists the addresses with it.
+        public_url: The URL under which clients reach this server, for clients of OAuth. None: that by which a request came.
         mcp: Serve MCP beside the other addresses, if the package for it is installed.
     """
 
@@ -145,6 +154,7 @@ class HttpSettings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allowed_hosts: Texts = ()
     allowed_origins: Texts = ()
     root_path: RootPath | None = None
+    public_url: PublicUrl | None = None
     mcp: Flag = True
 
 

@@ -6,6 +6,7 @@ from carmy_engine import AgentError, BoundEngine, Engine
 from carmy_net import Access
 
 from ..message import NO_STORE, Headers, Refusal, Request, RequestHead, Response
+from .protected_resource import ProtectedResource
 
 PREFLIGHT_SECONDS = 600
 """How long a browser may cache that a cross-origin request is allowed."""
@@ -50,6 +51,7 @@ class Guard:
         """The engine as a caller without an identity, for records of refusals."""
         self.public = self._access.public
         """The engine for every caller if no credentials are required; None otherwise."""
+        self.resource = ProtectedResource(engine)
 
     def check_host(self, head: RequestHead) -> None:
         """Refuse names that are neither loopback nor listed; those of an absolute target as well.
@@ -101,4 +103,4 @@ class Guard:
         except AgentError as error:
             if error.code != "UNAUTHENTICATED":
                 raise
-            raise Refusal(error, headers=[(b"www-authenticate", b"Bearer")]) from None
+            raise Refusal(error, headers=[(b"www-authenticate", self.resource.refusal(request.head))]) from None

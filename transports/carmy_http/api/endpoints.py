@@ -29,6 +29,7 @@ from . import discovery, execute, executions, health, reading
 from .access import SECURITY_HEADERS, Guard
 from .errors import error_response, fault_response, log
 from .mounts import NO_MOUNTS, HandlerOf
+from .protected_resource import METADATA_PATH, ProtectedResource
 
 HandlerFactory: TypeAlias = Callable[["Endpoints", RequestHead], Handler]
 
@@ -39,11 +40,13 @@ class Route(NamedTuple):
     Attributes:
         methods: For each method, a function that makes the handler for a request's head.
         is_open: No credentials are needed, and ``Host`` is not checked.
+        is_public: No credentials are needed.
         head: HEAD follows GET.
     """
 
     methods: Mapping[str, HandlerFactory]
     is_open: bool = False
+    is_public: bool = False
     head: bool = True
 
     def factory(self, method: str) -> HandlerFactory | None:
@@ -81,6 +84,17 @@ def _ready(app: Endpoints, _head: RequestHead) -> Handler:
     return functools.partial(health.ready, app.engine, app.log)
 
 
+def _metadata(part: str) -> HandlerFactory:
+    """The factory for the metadata of a part of the server; of a part that is not served there is none."""
+
+    def make(app: Endpoints, _head: RequestHead) -> Handler:
+        if not app.resource.exists or (part and part not in app.mounts):
+            return _answer_without_route
+        return functools.partial(app.resource.answer, part)
+
+    return make
+
+
 def _mounted(app: Endpoints, head: RequestHead) -> Handler:
     return app.mounts[head.path](head)
 
@@ -95,6 +109,8 @@ ROUTES: Mapping[str, Route] = {
     discovery.PROMPTS_PATH: Route({"GET": _always(reading.prompts)}),
     reading.GET_PATH: Route({"POST": _limited(reading.get)}),
     discovery.COMPLETE_PATH: Route({"POST": _limited(reading.complete)}),
+    METADATA_PATH: Route({"GET": _metadata("")}, is_public=True),
+    METADATA_PATH + discovery.MCP_PATH: Route({"GET": _metadata(discovery.MCP_PATH)}, is_public=True),
     "/health": Route({"GET": _always(health.health)}, is_open=True),
     "/ready": Route({"GET": _ready}, is_open=True),
 }
@@ -126,6 +142,7 @@ class Endpoints:
         settings: Limits in time and bytes.
         mounts: Other applications, by their path.
         log: For lines that a client can cause.
+        resource: The server for clients of OAuth.
     """
 
     engine: Engine
@@ -133,6 +150,7 @@ class Endpoints:
     settings: HttpSettings
     mounts: Mapping[str, HandlerOf]
     log: RateLimitedLogger
+    resource: ProtectedResource
 
     def __init__(
         self, engine: Engine, mounts: Mapping[str, HandlerOf] = NO_MOUNTS, *, only_mounts: bool = False
@@ -145,6 +163,7 @@ class Endpoints:
         self.log = RateLimitedLogger(log)
         self.settings = settings.http
         self._guard = Guard(engine)
+        self.resource = self._guard.resource
         self._trusts_traceparent = settings.trust_traceparent
         self._always: Headers = SECURITY_HEADERS if settings.http.security_headers else ()
 
@@ -197,7 +216,8 @@ class Endpoints:
         if self._guard.is_preflight(head):
             match = RouteMatch(headers, self._guard.anonymous, self._guard.preflight)
         else:
-            caller = self._guard.anonymous if is_open else self._guard.public
+            needs_none = route is not None and (route.is_open or route.is_public)
+            caller = self._guard.anonymous if needs_none else self._guard.public
             match = RouteMatch(headers, caller, self._handler(head, route))
         head.match = match
         return match
@@ -217,7 +237,7 @@ class Endpoints:
         ):  # where an ASGI server has set one, that is the prefix
             head.set_root(self.settings.root_path)
         route = _route_of(head.path)
-        if self._only_mounts and route is not None and not route.is_open:
+        if self._only_mounts and route is not None and not (route.is_open or route.is_public):
             route = None
         return MOUNTED if route is None and head.path in self.mounts else route
 

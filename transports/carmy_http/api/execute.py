@@ -15,6 +15,7 @@ from ..message import JSON_TYPE, NO_STORE, Answer, HeaderList, Request, RequestH
 from .content_negotiation import content_type_problem, wants_events
 from .errors import STATUS_OF_CATEGORY, retry_after
 from .event_response import EventResponse
+from .protected_resource import lacking_permission
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +120,8 @@ def json_response(result: ExecutionResult) -> Response:
     headers = [*_SUCCESS_HEADERS]
     if error is not None:
         headers += retry_after(error)
+        if (scope := lacking_permission(error)) is not None:
+            headers.append((b"www-authenticate", b'Bearer error="insufficient_scope", scope="%b"' % scope.encode()))
     if result.replayed:
         headers.append(_REPLAYED)
     return Response(status, headers, body)

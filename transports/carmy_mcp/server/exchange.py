@@ -95,10 +95,22 @@ class Exchange:
         message: The last report of the tool, for the state of a task.
         outlives: The execution continues after the answer: it is a task.
         left: The cause when `block` or a scope around it is cancelled.
+        lacks: The permission that the caller would have needed, if the call was refused for that.
         is_unanswered: The client has cancelled it, or ended its session: nothing more is sent for it.
     """
 
-    __slots__ = ("block", "client", "executor", "is_unanswered", "left", "message", "outlives", "peer", "request")
+    __slots__ = (
+        "block",
+        "client",
+        "executor",
+        "is_unanswered",
+        "lacks",
+        "left",
+        "message",
+        "outlives",
+        "peer",
+        "request",
+    )
 
     def __init__(self, request: Request, client: Client, caller: BoundEngine, peer: Peer) -> None:
         self.request = request
@@ -108,6 +120,7 @@ class Exchange:
         self.block = LazyDeadlineScope()
         self.message: str | None = None
         self.outlives = False
+        self.lacks: str | None = None
         self.left = Cause.DISCONNECT
         self.is_unanswered = False
 

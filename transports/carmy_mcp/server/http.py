@@ -22,6 +22,7 @@ from carmy_engine import AgentError, BoundEngine, Cause, Engine
 from carmy_engine.codec import invalid_request
 from carmy_engine.transport import contain
 from carmy_http.api.content_negotiation import accepts
+from carmy_http.api.protected_resource import ProtectedResource
 from carmy_http.message import (
     NO_STORE,
     Answer,
@@ -88,7 +89,7 @@ class HttpApplication:
     def __init__(self, engine: Engine, nursery: trio.Nursery, *, several: bool) -> None:
         settings = engine.settings
         self.server = McpServer(engine, nursery)
-        self._replies = Replies(self.server, nursery, settings.http.heartbeat_secs)
+        self._replies = Replies(self.server, nursery, settings.http.heartbeat_secs, ProtectedResource(engine))
         self._resumable = ResumableStreams(
             self._replies, nursery, settings.mcp.max_replay_bytes, settings.mcp.resume_timeout_secs
         )

@@ -11,6 +11,7 @@ import trio
 from carmy_engine import BoundEngine
 from carmy_engine.transport import raise_own
 from carmy_http.api.event_response import EVENT_STREAM, HEARTBEAT
+from carmy_http.api.protected_resource import ProtectedResource
 from carmy_http.message import BodyWriter, Request, Response, StreamResponse
 
 from ..protocol.connection import key_of
@@ -37,10 +38,14 @@ class Replies:
         server: Answers the requests.
         nursery: For writes beside the task of a request.
         silence_seconds: Silence before a late answer becomes a stream, and between heartbeats.
+        resource: The server for clients of OAuth.
     """
 
-    def __init__(self, server: McpServer, nursery: trio.Nursery, silence_seconds: float) -> None:
+    def __init__(
+        self, server: McpServer, nursery: trio.Nursery, silence_seconds: float, resource: ProtectedResource
+    ) -> None:
         self.silence_seconds = silence_seconds
+        self.resource = resource
         self._server = server
         self._nursery = nursery
         self._late: dict[Reply, float] = {}
@@ -169,7 +174,12 @@ class Reply(StreamResponse):
         if not self._begun:
             if document is None:
                 return Response(200, (*EVENT_STREAM, *self.headers))
-            return Response(status, (*JSON_HEADERS, *self.headers), document)
+            headers = (*JSON_HEADERS, *self.headers)
+            lacks, resource = self.exchange.lacks, self._replies.resource
+            if lacks is not None and resource.exists:
+                challenge = resource.challenge(self._request.head, "insufficient_scope", lacks)
+                status, headers = 403, (*headers, (b"www-authenticate", challenge))
+            return Response(status, headers, document)
         if document is not None:
             await self._send(render_event(document))
         return None

@@ -17,6 +17,7 @@ from carmy_engine import (
 )
 from carmy_engine.content import content_of, has_content
 from carmy_engine.transport import NameRule, new_execution_id, wire_names
+from carmy_http.api.protected_resource import lacking_permission
 
 from ..protocol.errors import INVALID_PARAMS, JsonRpcError, error_data
 from ..protocol.headers import ParameterHeader, declared_headers
@@ -195,6 +196,8 @@ class Tools:
         if prompt is not None and prompt.is_unknown:
             raise JsonRpcError(INVALID_PARAMS, UNKNOWN_STATE)
         error = result.error
+        if error is not None:
+            exchange.lacks = lacking_permission(error)
         if error is not None and error.code == "CLIENT_UNAVAILABLE" and exchange.client.is_modern:
             raise missing_capability(error)
         if error is not None and error.code == "TOOL_NOT_FOUND":
