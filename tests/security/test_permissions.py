@@ -15,6 +15,7 @@ from carmy_engine import (
     App,
     AuthSettings,
     BoundEngine,
+    Effect,
     Engine,
     ExecutionRequest,
     LimitSettings,
@@ -23,13 +24,14 @@ from carmy_engine import (
     ToolSpec,
 )
 
-NAMES = {
+_NAMES = {
     "orders.list": "read",
     "orders.cancel": "destructive",
     "stock.list": "read",
     "echo": "none",
     "ordersX": "write",
 }
+NAMES: dict[str, Effect] = {name: Effect(effect) for name, effect in _NAMES.items()}
 
 
 def shop(**settings: Any) -> App:
