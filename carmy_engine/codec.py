@@ -4,6 +4,7 @@ Transports share this module, so that all of them refuse the same bytes and answ
 """
 
 from ._model.codec import (
+    LONG_MESSAGE_BYTES,
     MAX_JSON_DEPTH,
     MAX_REASON,
     UniqueNames,
@@ -20,8 +21,10 @@ from ._model.codec import (
     one_line,
     refuse_undecodable,
 )
+from ._model.json_pieces import no_pulse, read_in_pieces
 
 __all__ = [
+    "LONG_MESSAGE_BYTES",
     "MAX_JSON_DEPTH",
     "MAX_REASON",
     "UniqueNames",
@@ -35,6 +38,8 @@ __all__ = [
     "event_body",
     "invalid_request",
     "is_json",
+    "no_pulse",
     "one_line",
+    "read_in_pieces",
     "refuse_undecodable",
 ]

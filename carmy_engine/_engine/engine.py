@@ -43,7 +43,7 @@ from .reading import Readers, Reading
 if TYPE_CHECKING:
     pass
 
-F = TypeVar("F")
+T = TypeVar("T")
 
 CLOSING_SECONDS = 2 * GRACE_SECONDS
 """Limit for executions that were cancelled at shutdown: their clean-up and their answers."""
@@ -225,6 +225,16 @@ class BoundEngine(LocalCalls, Readers):
             peer: The caller's address, for the log.
         """
         self._engine._refusals.record(error, self._caller.context, peer)  # noqa: SLF001
+
+    def read_message(self, read: Callable[[Callable[[], None]], T]) -> Coroutine[Any, Any, T]:
+        """Read a message of more than `carmy_engine.codec.LONG_MESSAGE_BYTES` in a worker thread. For transports.
+
+        If cancelled, the thread ends at the next piece.
+
+        Args:
+            read: Is called with a function to call after each piece. What it raises is raised here.
+        """
+        return self._opened().long_checks.read_message(read)
 
     def lookup(self, execution_id: str) -> ExecutionSummary | None:
         """A running or recently ended execution of the same principal; None for any other id."""

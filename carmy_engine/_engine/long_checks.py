@@ -1,4 +1,4 @@
-"""Checks of long arguments and outputs in worker threads: few at once, abandoned with their call."""
+"""Checks of long messages, arguments and outputs in worker threads: few at once, abandoned with their call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._schema.work import Work
 T = TypeVar("T")
 
 MAX_AT_ONCE = 2
-"""Limit for concurrent checks of arguments, and for those of outputs. Each needs up to `work.MAX_BYTES`, and delays the event loop
+"""Limit for concurrent checks of messages, for those of arguments, and for those of outputs. Each needs up to `work.MAX_BYTES`, and delays the event loop
 by a piece of JSON, a millisecond or two."""
 
 MAX_WAITING = 100
@@ -28,11 +28,12 @@ RETRY_SECONDS = 1
 
 
 class LongChecks:
-    """Worker threads of one engine for the checks of long arguments and outputs."""
+    """Worker threads of one engine for the checks of long messages, arguments and outputs."""
 
     def __init__(self) -> None:
         self._arguments = trio.CapacityLimiter(MAX_AT_ONCE)
         self._outputs = trio.CapacityLimiter(MAX_AT_ONCE)
+        self._messages = trio.CapacityLimiter(MAX_AT_ONCE)
         self._running = 0
         self._resumes_collection = False
 
@@ -71,12 +72,18 @@ class LongChecks:
         data: bytes = await self._run(long.check, Work(is_output=True), self._outputs)
         return data
 
+    async def read_message(self, read: Callable[[Callable[[], None]], T]) -> T:
+        """Read a long message in a thread; see `read_arguments`. Raises what `read` raises."""
+        work = Work()
+        return await self._in_thread(lambda: read(work.pause), work, self._messages)
+
     async def _run(self, check: Callable[[Work], Any], work: Work, limiter: trio.CapacityLimiter) -> Any:
+        return await self._in_thread(lambda: call_foreign(check, work), work, limiter)
+
+    async def _in_thread(self, run: Callable[[], T], work: Work, limiter: trio.CapacityLimiter) -> T:
         try:
             with self._without_collection():
-                return await trio.to_thread.run_sync(
-                    lambda: call_foreign(check, work), abandon_on_cancel=True, limiter=limiter
-                )
+                return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
         finally:
             work.abandoned = True
 

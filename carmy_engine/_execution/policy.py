@@ -82,7 +82,9 @@ class Policies:
             arguments: A JSON object, already validated against the schema.
             pulse: For long arguments, in a thread: called after each piece.
         """
-        sent: dict[str, Any] = msgspec.json.decode(arguments) if pulse is None else decode_in_pieces(arguments, pulse)
+        sent: dict[str, Any] = (
+            msgspec.json.decode(arguments) if pulse is None else decode_in_pieces(arguments, msgspec.json.decode, pulse)
+        )
         return freeze({**_defaults(spec), **sent})
 
     async def check_call(self, context: AgentContext, spec: ToolSpec, given: Any) -> None:

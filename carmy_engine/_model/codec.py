@@ -1,4 +1,4 @@
-"""JSON checks for incoming messages, and the bodies of answers and events.
+"""The check and the decoding of incoming messages, and the bodies of answers and events.
 
 All transports share this module, so they refuse the same bytes and send the same answers.
 """
@@ -10,13 +10,15 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, get_args
 
 import msgspec
 
 from .errors import AgentError
 from .events import ExecutionCompleted, ExecutionEvent, ToolCompleted, ToolLog, ToolProgress
+from .json_outline import PIECE_BYTES
+from .json_pieces import key_of, no_pulse, outline_of, read_in_pieces, run_of
 from .request import OnRunning
 from .result import ExecutionResult, ExecutionStatus, NextAction
 from .suggestions import shortened, unknown_name_message
@@ -24,8 +26,9 @@ from .suggestions import shortened, unknown_name_message
 MAX_JSON_DEPTH = 128
 """Levels of nested arrays and objects. Hand-written JSON stays far below; parsers fail not far above."""
 
-_SHORT_BYTES = 256
-"""Bytes up to which a plain search is faster than leaving out a value."""
+LONG_MESSAGE_BYTES = 64 * 1024
+"""Size from which transports read a message in a worker thread. Checking a shorter one takes a millisecond or two at most."""
+
 _LONG_BYTES = 4096
 """Bytes from which it is faster to remove the strings first, if they are long."""
 _BYTES_PER_QUOTE = 256
@@ -43,6 +46,15 @@ _KINDS = bytes(ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" 
 _HUGE_EXPONENT = b"e000"
 _HUGE_INTEGER = b"0" * (309 - 99)
 """The largest float has 309 digits before the point; a two-digit exponent adds up to 99."""
+
+_PIECE_BYTES = 64 * 1024
+"""Bytes of a long message that are checked in one step."""
+
+_SHORT_BYTES = 256
+"""Bytes up to which a plain search is faster than leaving out a value."""
+
+_MAX_PARSED_DEPTH = 1000
+"""Levels at which the parser of an id stops."""
 
 _COLON = re.compile(rb"\s*+:\s*+")
 
@@ -79,7 +91,7 @@ def check_timeout_ms(timeout_ms: object) -> float:
     return timeout_ms
 
 
-def check_json(data: bytes, *, any_depth: bool = False) -> None:
+def check_json(data: bytes, *, any_depth: bool = False, pulse: Callable[[], None] = no_pulse) -> None:
     """Refuse bytes that the parsers read in different ways, or fail on.
 
     Refused are: bytes that are not UTF-8, nesting beyond `MAX_JSON_DEPTH`, numbers beyond the range of a float, and
@@ -89,10 +101,14 @@ def check_json(data: bytes, *, any_depth: bool = False) -> None:
     Args:
         data: The message.
         any_depth: Leave the nesting to the parser; for answers, which hold any output of a tool.
+        pulse: Called after each piece of a long message; what it raises ends the check.
 
     Raises:
         AgentError: ``INVALID_REQUEST``, with ``details.reason``.
     """
+    if len(data) > _PIECE_BYTES:
+        _check_in_pieces(data, any_depth, pulse)
+        return
     if not data.isascii():
         try:
             data.decode()
@@ -100,11 +116,73 @@ def check_json(data: bytes, *, any_depth: bool = False) -> None:
             raise invalid_request("the body is not valid UTF-8") from None
     seen = _without_strings(data) if len(data) >= _LONG_BYTES else data
     # Each level has a bracket at either end; a shorter document that goes deeper is no JSON.
-    if not any_depth and len(seen) > 2 * MAX_JSON_DEPTH and _is_too_deep(seen):
+    if not any_depth and len(seen) > 2 * MAX_JSON_DEPTH and _Levels().is_too_deep(seen):
         raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
-    if _may_overflow(seen):
+    if _has_huge_number(seen.translate(_KINDS, b"+")):
         # The digits may be inside a string: only a full parse decides.
         decode(data)
+
+
+def _check_in_pieces(data: bytes, any_depth: bool, pulse: Callable[[], None]) -> None:
+    levels = _Levels()
+    digits = b""
+    may_overflow = False
+    start = 0
+    while start < len(data):
+        end = _end_of_piece(data, start)
+        piece = data[start:end]
+        if not piece.isascii():
+            try:
+                piece.decode()
+            except UnicodeDecodeError:
+                raise invalid_request("the body is not valid UTF-8") from None
+        if not any_depth and levels.is_too_deep(piece):
+            raise invalid_request(f"the JSON is nested more than {MAX_JSON_DEPTH} levels deep")
+        if not may_overflow:
+            digits = (digits[-len(_HUGE_INTEGER) :] + piece).translate(_KINDS, b"+")
+            may_overflow = _has_huge_number(digits)
+        start = end
+        pulse()
+    if may_overflow and is_json(data):  # another syntax error is the parser's to report
+        read_in_pieces(data, decode, pulse)
+
+
+def _end_of_piece(data: bytes, start: int) -> int:
+    """The offset behind a piece, which is neither inside an escape nor inside a character."""
+    end = start + _PIECE_BYTES
+    if _ends_in_escape(data[start:end]):
+        end += 1
+    for _ in range(3):
+        if end < len(data) and data[end] & 0xC0 == 0x80:
+            end += 1
+    return end
+
+
+class _Levels:
+    """The nesting of JSON that is read in pieces."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_in_string = False
+
+    def is_too_deep(self, piece: bytes) -> bool:
+        """Read a piece. True if the brackets outside strings are nested more than `MAX_JSON_DEPTH` levels deep.
+
+        In invalid JSON, that counts up to where a parser stops.
+        """
+        parts = _marks(piece).split(b'"')
+        steps = b"".join(parts[self._is_in_string :: 2])
+        self._is_in_string ^= len(parts) % 2 == 0
+        depth = self._depth
+        for start in range(0, len(steps), _STEPS_AT_ONCE):
+            some = steps[start : start + _STEPS_AT_ONCE]
+            ups = some.count(1)
+            # Usually the depth stays in range even if all steps up come first.
+            if depth + ups > MAX_JSON_DEPTH and depth + max(itertools.accumulate(array("b", some))) > MAX_JSON_DEPTH:
+                return True
+            depth += 2 * ups - len(some)
+        self._depth = depth
+        return False
 
 
 # The functions below use methods of bytes instead of loops. Methods that jump to the next rare byte are ten times faster
@@ -136,45 +214,27 @@ def _without_strings(data: bytes) -> bytes:
 
 
 def _ends_in_escape(text: bytes) -> bool:
-    """True if the last backslash is not escaped itself."""
+    """True if the last byte is a backslash that is not escaped itself."""
     return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1
 
 
-def _is_too_deep(data: bytes) -> bool:
-    """True if the brackets outside strings are nested more than `MAX_JSON_DEPTH` levels deep."""
-    if not (_more_than(data, b"[", MAX_JSON_DEPTH // 2) or _more_than(data, b"{", MAX_JSON_DEPTH // 2)):
-        return False
-    depth = 0
-    steps = _brackets(data)
-    for start in range(0, len(steps), _STEPS_AT_ONCE):
-        some = steps[start : start + _STEPS_AT_ONCE]
-        ups = some.count(1)
-        # Usually the depth stays in range even if all steps up come first.
-        if depth + ups > MAX_JSON_DEPTH and depth + max(itertools.accumulate(array("b", some))) > MAX_JSON_DEPTH:
-            return True
-        depth += 2 * ups - len(some)
-    return False
-
-
-def _brackets(data: bytes) -> bytes:
-    """The brackets outside strings, translated by `_STEPS`; for invalid JSON, up to where a parser stops."""
+def _marks(data: bytes) -> bytes:
+    """The brackets, translated by `_STEPS`, and the quotation marks that begin and end strings."""
     if _more_than(data, b"\\", len(data) // 16):
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     elif _BACKSLASH in data:
         data = _ESCAPED_QUOTE.sub(b"", data)  # for few escapes twice as fast, for many ten times slower
     # Removing empty strings does not change which brackets are inside a string.
-    steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")
-    return b"".join(steps.split(b'"')[::2])
+    return data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")
 
 
 def containers_in(data: bytes) -> int:
     """The number of arrays and objects in valid JSON, without decoding it."""
-    return _brackets(data).count(1)
+    return b"".join(_marks(data).split(b'"')[::2]).count(1)
 
 
-def _may_overflow(data: bytes) -> bool:
-    """True if the data may hold a number beyond the range of a float: a large exponent, or many digits."""
-    kinds = data.translate(_KINDS, b"+")
+def _has_huge_number(kinds: bytes) -> bool:
+    """True for data, translated by `_KINDS`, that may hold a number beyond the range of a float: a large exponent, or many digits."""
     # rfind() compares the first byte first, and in numbers an "e" is rare.
     return kinds.rfind(_HUGE_EXPONENT) >= 0 or kinds.find(_HUGE_INTEGER) >= 0
 
@@ -235,20 +295,48 @@ def refuse_undecodable(error: Exception, data: bytes, fields: Sequence[str] = ()
     raise invalid_request(reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…") from None
 
 
-def duplicate_key(data: bytes) -> str | None:
-    """The first duplicate key in the outermost object of valid JSON, or None."""
+def duplicate_key(data: bytes, pulse: Callable[[], None] = no_pulse) -> str | None:
+    """The first duplicate key in the outermost object of valid JSON, or None.
+
+    Args:
+        data: The JSON.
+        pulse: Called after each piece of a long document; what it raises ends the search.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    names: set[str] = set()
+    for name in _names_in_pieces(data, pulse) if len(data) > PIECE_BYTES else _names(data):
+        if name in names:
+            return name
+        names.add(name)
+    return None
+
+
+def _names(data: bytes) -> list[str]:
+    """The names of the outermost object, in order."""
     seen: list[tuple[str, Any]] = []
 
     def pairs(items: list[tuple[str, Any]]) -> None:
         seen[:] = items  # the outermost object closes last
 
     json.loads(data, object_pairs_hook=pairs)
-    names: set[str] = set()
-    for name, _ in seen:
-        if name in names:
-            return name
-        names.add(name)
-    return None
+    return [name for name, _ in seen]
+
+
+def _names_in_pieces(data: bytes, pulse: Callable[[], None]) -> Iterator[str]:
+    container = outline_of(data, pulse, _MAX_PARSED_DEPTH)
+    if container is None:
+        if len(data.strip()) > PIECE_BYTES:
+            raise ValueError("the JSON is nested too deep")
+        yield from _names(data)
+        return
+    for part in container.parts:
+        pulse()
+        if part.inner is None:
+            yield from _names(run_of(data, container, part))
+        else:
+            yield key_of(data, part)
 
 
 def without_value(message: bytes, name: bytes, value: msgspec.Raw) -> bytes:
@@ -289,13 +377,20 @@ class UniqueNames:
         self._escape = b"\\" if any("/" in name for name in members) else b"\\u"
         self._word = word
 
-    def check(self, data: bytes, raw: tuple[bytes, msgspec.Raw] | None = None, inner: bytes = b"") -> None:
+    def check(
+        self,
+        data: bytes,
+        raw: tuple[bytes, msgspec.Raw] | None = None,
+        inner: bytes = b"",
+        pulse: Callable[[], None] = no_pulse,
+    ) -> None:
         """Refuse a duplicate.
 
         Args:
             data: A valid JSON object.
             raw: The quoted name and the value of a member that the search leaves out, as it may be long.
             inner: The value of a member whose own names are not counted.
+            pulse: See `duplicate_key`.
 
         Raises:
             AgentError: ``INVALID_REQUEST``.
@@ -307,7 +402,7 @@ class UniqueNames:
                     break
             else:
                 return
-        twice = duplicate_key(data)
+        twice = duplicate_key(data, pulse)
         if twice is not None:
             raise invalid_request(f"the {self._word} '{twice}' is there twice")
 

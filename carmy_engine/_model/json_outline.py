@@ -71,7 +71,9 @@ class Container:
             self.parts.append(Part(self.run, end))
 
 
-def outline(data: bytes, pulse: Callable[[], None], piece_bytes: int = PIECE_BYTES) -> Container | None:
+def outline(
+    data: bytes, pulse: Callable[[], None], piece_bytes: int = PIECE_BYTES, max_levels: int = MAX_LEVELS
+) -> Container | None:
     """The outline of a JSON array or object; None for other JSON, for what is shorter than a piece, and for what is nested too deep.
 
     Linear in the size of `data`. Arrays and objects that are not long are not in the outline. The brackets and strings of `data`
@@ -81,6 +83,7 @@ def outline(data: bytes, pulse: Callable[[], None], piece_bytes: int = PIECE_BYT
         data: One JSON value.
         pulse: Called after each piece; what it raises ends the reading.
         piece_bytes: See `PIECE_BYTES`.
+        max_levels: See `MAX_LEVELS`.
     """
     at = len(data) - len(data.lstrip(b" \t\n\r"))
     if data[at : at + 1] not in (b"[", b"{"):
@@ -106,7 +109,7 @@ def outline(data: bytes, pulse: Callable[[], None], piece_bytes: int = PIECE_BYT
             _next_item(stack[-1], at, pulse, piece_bytes)
         elif byte in _OPENING:
             stack.append(Container(at - 1, byte == _OPENING[1], run=at, item=at))
-            if len(stack) > MAX_LEVELS:
+            if len(stack) > max_levels:
                 return None
         elif byte in _CLOSING:
             done = stack.pop()

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from . import json_outline
-from .codec import decode
 from .json_outline import Container, Part
 
 _SORTED_AT_ONCE = 1024
@@ -19,18 +18,38 @@ _SORTED_AT_ONCE = 1024
 _name = msgspec.json.Decoder(str)
 
 
-def decode_in_pieces(data: bytes, pulse: Callable[[], None]) -> Any:
+def no_pulse() -> None:
+    """Do nothing after each piece: the caller waits for the whole document."""
+
+
+def read_in_pieces(data: bytes, decode: Callable[[bytes], Any], pulse: Callable[[], None]) -> None:
+    """Decode JSON bytes without keeping the value; see `decode_in_pieces`."""
+    container = outline_of(data, pulse)
+    if container is None:
+        decode(data)
+    else:
+        _read(data, container, decode, pulse)
+
+
+def _read(data: bytes, container: Container, decode: Callable[[bytes], Any], pulse: Callable[[], None]) -> None:
+    for part in container.parts:
+        pulse()
+        if part.inner is None:
+            decode(run_of(data, container, part))
+        else:
+            _read(data, part.inner, decode, pulse)
+
+
+def decode_in_pieces(data: bytes, decode: Callable[[bytes], Any], pulse: Callable[[], None]) -> Any:
     """The value of JSON bytes.
 
     Args:
         data: One JSON value.
+        decode: Makes the value of a piece. What it raises ends the decoding.
         pulse: Called after each piece; what it raises ends the decoding.
-
-    Raises:
-        AgentError: ``INVALID_REQUEST``.
     """
-    container = _outline(data, pulse)
-    return decode(data) if container is None else _decoded(data, container, pulse)
+    container = outline_of(data, pulse)
+    return decode(data) if container is None else _decoded(data, container, decode, pulse)
 
 
 def canonical_pieces(
@@ -44,16 +63,17 @@ def canonical_pieces(
         encoder: Writes it. It sorts names.
         pulse: See `decode_in_pieces`.
     """
-    container = _outline(data, pulse)
+    container = outline_of(data, pulse)
     if container is None:
         yield encoder.encode(decoder.decode(data))
     else:
         yield from _canonical(data, container, decoder, encoder, pulse)
 
 
-def _outline(data: bytes, pulse: Callable[[], None]) -> Container | None:
+def outline_of(data: bytes, pulse: Callable[[], None], max_levels: int = json_outline.MAX_LEVELS) -> Container | None:
+    """The outline of JSON; None for what is short, nested too deep, or no JSON."""
     try:
-        return json_outline.outline(data, pulse, json_outline.PIECE_BYTES)
+        return json_outline.outline(data, pulse, json_outline.PIECE_BYTES, max_levels)
     except ValueError:
         return None  # no JSON: the parser reports it
 
@@ -70,7 +90,7 @@ def run_of(data: bytes, container: Container, part: Part) -> bytes:
     return opening + data[part.start : part.end] + closing
 
 
-def _decoded(data: bytes, container: Container, pulse: Callable[[], None]) -> Any:
+def _decoded(data: bytes, container: Container, decode: Callable[[bytes], Any], pulse: Callable[[], None]) -> Any:
     named: dict[str, Any] = {}
     items: list[Any] = []
     for part in container.parts:
@@ -78,7 +98,7 @@ def _decoded(data: bytes, container: Container, pulse: Callable[[], None]) -> An
         if part.inner is None:
             made = decode(run_of(data, container, part))
         else:
-            inner = _decoded(data, part.inner, pulse)
+            inner = _decoded(data, part.inner, decode, pulse)
             made = {key_of(data, part): inner} if container.is_object else [inner]
         if container.is_object:
             named.update(made)

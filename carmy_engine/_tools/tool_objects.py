@@ -326,7 +326,7 @@ def _parser(validator: Validator, typed: Callable[[bytes], dict[str, Any]] | Non
         # A container takes at least three bytes of JSON.
         if len(data) > 3 * MAX_CONTAINERS and containers_in(data) > MAX_CONTAINERS:
             raise _refused("too_long", f"the arguments must have at most {MAX_CONTAINERS:,} lists and objects")
-        value: Any = decode(data) if work is None else decode_in_pieces(data, work.pause)
+        value: Any = decode(data) if work is None else decode_in_pieces(data, decode, work.pause)
         if value is None:
             value = {}
         if not is_dict(value):
@@ -378,7 +378,7 @@ def _renderer(validator: Validator, limit: int) -> Callable[[Any], bytes]:
         if validator.accepts_all:
             return data
         # Decoded again, because the validator takes lists and not tuples.
-        written: Any = decode(data) if work is None else decode_in_pieces(data, work.pause)
+        written: Any = decode(data) if work is None else decode_in_pieces(data, decode, work.pause)
         problems = _problems(validator, written, output_subject, _pulse_of(work))
         if problems:
             raise invalid_output(problems)

@@ -107,6 +107,46 @@ def test_only_depth_and_numbers_are_refused(seed: int) -> None:
     assert min(seen.values()) > 5
 
 
+AT_A_CUT = (
+    '"\\\\"', '"\\"["', '"\\\\\\"]]"', '"\\\\[[["', '"\u00e9\U0001f600"', '"1e999"', "1e999", "9" * 400, '"' + "9" * 400 + '"',
+    "[" * 127 + "]" * 127, "[" * 128 + "]" * 128, '"' + "[" * 200 + '"', '["",""," "]',
+)  # fmt: skip
+CUT_BYTES = 64 * 1024
+"""Long messages are checked in pieces of this size."""
+
+
+@pytest.mark.parametrize("token", AT_A_CUT, ids=range(len(AT_A_CUT)))
+def test_long_messages_are_checked_as_short_ones(token: str) -> None:
+    """Wherever a piece ends, in an escape, a character, a string, a number or between brackets, the decision is the same."""
+    data = token.encode()
+    for offset in range(min(len(data), 12) + 2):
+        pulses: list[None] = []
+        whole = b"[" + b" " * (CUT_BYTES - 1 - offset) + data + b',"' + b"x" * CUT_BYTES + b'",' + data + b"]"
+        wrong = must_refuse(whole)
+        assert wrong in refused(whole), offset
+        assert bool(wrong) == bool(refused(whole)), offset
+        if not wrong:
+            check_json(whole, pulse=lambda to=pulses: to.append(None))  # type: ignore[misc]
+            assert len(pulses) >= len(whole) // CUT_BYTES
+
+
+@pytest.mark.parametrize("at", [1, CUT_BYTES - 1, CUT_BYTES, CUT_BYTES + 1, 3 * CUT_BYTES])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\x80\x80\x80\x80", b"\xed\xa0\x80"])
+def test_bytes_of_long_messages_that_are_no_text(at: int, bad: bytes) -> None:
+    """Bytes that are not UTF-8 are found in each piece, and where one ends."""
+    assert refused(b'"' + b"x" * at + bad + b"x" * CUT_BYTES + b'"').endswith("is not valid UTF-8")
+
+
+def test_what_a_pulse_raises_ends_the_check() -> None:
+    """A message whose client has left is not read to its end."""
+
+    def leave() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        check_json(b'["%b"]' % (b"x" * CUT_BYTES), pulse=leave)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_damage_hides_nothing(seed: int) -> None:
     """What passes both the checks and the parser is valid, however the bytes were changed on the way."""

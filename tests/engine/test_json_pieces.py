@@ -14,6 +14,7 @@ from carmy_engine._model import json_outline
 from carmy_engine._model.fingerprint import fingerprint
 from carmy_engine._model.json_outline import PIECE_BYTES, Container, outline
 from carmy_engine._model.json_pieces import decode_in_pieces
+from carmy_engine.codec import decode
 
 TEXTS = st.text(st.sampled_from('ab"\\[]{},: é\n\u2028😀'), max_size=6)
 VALUES = st.recursive(
@@ -34,7 +35,7 @@ def test_the_pieces_together_are_the_document(value: Any, indent: int | None, pi
     data = json.dumps(value, indent=indent).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_outline, "PIECE_BYTES", piece_bytes)
-        assert decode_in_pieces(data, nothing) == value
+        assert decode_in_pieces(data, decode, nothing) == value
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=5), st.sampled_from([0, 8, 40]))
@@ -52,7 +53,7 @@ def test_the_last_of_two_equal_names_counts_in_pieces() -> None:
     for piece_bytes in (0, 8):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(json_outline, "PIECE_BYTES", piece_bytes)
-            assert decode_in_pieces(data, nothing) == {"a": 3, "b": [[5]], "c": 4}
+            assert decode_in_pieces(data, decode, nothing) == {"a": 3, "b": [[5]], "c": 4}
             assert fingerprint("t", data, None, nothing) == fingerprint("t", data, None)
 
 

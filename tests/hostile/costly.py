@@ -206,3 +206,12 @@ def request(name: str, size: int) -> bytes:
     """The members of a request for the most expensive refusal, at most so many bytes."""
     begin = f'"tool":"{name}","arguments":{{"x":'.encode()
     return begin + BODIES[name](size - len(begin) - 2) + b"}"
+
+
+ENVELOPES: dict[str, Callable[[int], bytes]] = {
+    "unknown": lambda size: b'"tool":"any_of","arguments":{"x":%b},"nope":1' % listed("[]")(size - 50),
+    "escaped": lambda size: b'"\\u0074ool":"any_of","t\\u006fol":"b","arguments":{"x":%b}' % listed("[]")(size - 60),
+    "numbers": lambda size: b'"tool":"any_of","arguments":{"x":[%b,1e999]}' % listed('"1e999"')(size - 60),
+    "deep": lambda size: b'"tool":"any_of","arguments":{"x":%b}' % listed("[]", "[" * 200 + "]" * 200)(size - 60),
+}
+"""By name: the members of a request that is no valid one, at most so many bytes."""

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from tests.cli.served import CARMY
-from tests.hostile.costly import BODIES, request
+from tests.hostile.costly import BODIES, ENVELOPES, request
 from tests.support.http import Client, render
 from tests.support.websocket import TEXT, Peer, frame
 
@@ -110,6 +110,14 @@ async def _over_http(streams: Streams, size: int) -> dict[str, int]:
             assert size == SHORT_BYTES or answer.code == "INVALID_ARGUMENTS", name
 
         counts[name] = await pings_until(refused, ping)
+    for name, envelope in ENVELOPES.items():
+        body = b"{" + envelope(size - 2) + b"}"
+        await costly.send(render("POST", "/agent/execute", {"content-type": "application/json"}, body))
+
+        async def not_valid(name: str = name) -> None:
+            assert (await costly.answer()).code == "INVALID_REQUEST", name
+
+        counts[f"envelope {name}"] = await pings_until(not_valid, ping)
     return counts
 
 
@@ -131,6 +139,13 @@ async def _over_websocket(streams: Streams, size: int) -> dict[str, int]:
             assert size == SHORT_BYTES or answer["result"]["error"]["code"] == "INVALID_ARGUMENTS", name
 
         counts[name] = await pings_until(refused, ping)
+    for name, envelope in ENVELOPES.items():
+        await costly.send(frame(TEXT, b'{"id":1,"op":"call",' + envelope(size - 30) + b"}"))
+
+        async def not_valid(name: str = name) -> None:
+            assert (await costly.told())["error"]["code"] == "INVALID_REQUEST", name
+
+        counts[f"envelope {name}"] = await pings_until(not_valid, ping)
     return counts
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import random
+import tracemalloc
 
 import msgspec
 import pytest
 
 from carmy_engine import AgentError
-from carmy_engine.codec import duplicate_key
+from carmy_engine.codec import LONG_MESSAGE_BYTES, duplicate_key
 from carmy_http.api.execute import parse
 
 NAMES = ("tool", "arguments", "request_id", "timeout_ms", "on_running")
@@ -95,3 +98,20 @@ def test_the_same_bytes_twice(body: bytes, size: int) -> None:
     value = b'"%b"' % (b"x" * size)
     with pytest.raises(AgentError, match="is there twice"):
         parse(body % (value, value), ())
+
+
+@pytest.mark.parametrize("twice", [b"", b',"t\\u006fol":"b"'], ids=["once", "twice"])
+def test_names_of_a_long_body_are_compared_in_pieces(twice: bytes) -> None:
+    """A name with an escape makes the body be read once more. Its values are not kept then, and others run in between."""
+    body = b'{"\\u0074ool":"a","arguments":[%b0]%b}' % (b"[]," * 350_000, twice)
+    pulses: list[None] = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with pytest.raises(AgentError, match="is there twice") if twice else contextlib.nullcontext():
+            parse(body, (), lambda: pulses.append(None))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(pulses) > 2 * len(body) // LONG_MESSAGE_BYTES
+    assert most < 3 * len(body)  # all lists at once would take twenty times the length

@@ -6,6 +6,7 @@ import contextlib
 import enum
 import logging
 from contextvars import copy_context
+from functools import partial
 
 import msgspec
 import trio
@@ -22,7 +23,7 @@ from carmy_engine import (
     FramesSettings,
     ToolProgress,
 )
-from carmy_engine.codec import answer_body
+from carmy_engine.codec import LONG_MESSAGE_BYTES, answer_body
 from carmy_engine.transport import Fault, as_agent_error, raise_own, shortened, unknown_tool
 from carmy_net import DEFAULT_LOGGER, FLUSH_SECONDS, BatchChannel, SendQueue
 
@@ -249,7 +250,13 @@ class _Server:
     async def _handle(self, message: bytes) -> Run | None:
         """Answer a request that runs no code of the application; return another one."""
         try:
-            request = self._connection.receive_message(message)
+            if len(message) <= LONG_MESSAGE_BYTES:
+                request = self._connection.receive_message(message)
+            else:
+                found = await self._engine.read_message(partial(self._connection.decode, message))
+                if self._ending is not None:
+                    return None
+                request = self._connection.receive(found)
         except RemoteProtocolError as error:
             if error.reply is None:
                 raise  # unreachable: `ServerProtocol` always makes a reply

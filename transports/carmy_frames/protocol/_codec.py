@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from carmy_engine.codec import (
     check_timeout_ms,
     duplicate_key,
     invalid_request,
+    no_pulse,
     one_line,
     refuse_undecodable,
 )
@@ -93,20 +95,24 @@ def encode(frame: Request | ServerFrame) -> bytes:
     return one_line(msgspec.json.encode(frame))
 
 
-def decode_request(message: bytes) -> Request:
+def decode_request(message: bytes, pulse: Callable[[], None] = no_pulse) -> Request:
     """Decode and check the request in one message.
+
+    Args:
+        message: The message.
+        pulse: Called after each piece of a long message.
 
     Raises:
         RemoteProtocolError: The message is no valid request. The reply has its id if that can be read.
     """
     try:
-        check_json(message)
+        check_json(message, pulse=pulse)
         request = _requests.decode(message)
-        _check(request, message)
+        _check(request, message, pulse)
     except AgentError as error:
-        raise _refused(message, error) from None
+        raise _refused(message, error, pulse) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _refused(message, _explained(message, error)) from None
+        raise _refused(message, _explained(message, error), pulse) from None
     return request
 
 
@@ -126,8 +132,8 @@ def refused(request_id: Id | None, error: AgentError) -> RemoteProtocolError:
     return _refusal(request_id, error)
 
 
-def _check(request: Request, message: bytes) -> None:
-    _UNIQUE.check(message, (b'"arguments"', request.arguments) if isinstance(request, Call) else None)
+def _check(request: Request, message: bytes, pulse: Callable[[], None]) -> None:
+    _UNIQUE.check(message, (b'"arguments"', request.arguments) if isinstance(request, Call) else None, pulse=pulse)
     if isinstance(request, Call | Read | Prompt):
         if request.timeout_ms is not None:
             check_timeout_ms(request.timeout_ms)
@@ -147,11 +153,11 @@ class _Probe(msgspec.Struct):
 _probe = msgspec.json.Decoder(_Probe)
 
 
-def _read_id(message: bytes) -> Id | None:
+def _read_id(message: bytes, pulse: Callable[[], None]) -> Id | None:
     """The id of an invalid request; None if it is missing, ambiguous or no id."""
     try:
         found = _probe.decode(message).id
-        if isinstance(found, bool) or not isinstance(found, str | int) or duplicate_key(message) == "id":
+        if isinstance(found, bool) or not isinstance(found, str | int) or duplicate_key(message, pulse) == "id":
             return None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
         return None
@@ -176,8 +182,8 @@ def _explained(message: bytes, error: Exception) -> AgentError:
         return refusal
 
 
-def _refused(message: bytes, error: AgentError) -> RemoteProtocolError:
-    return _refusal(_read_id(message), error)
+def _refused(message: bytes, error: AgentError, pulse: Callable[[], None]) -> RemoteProtocolError:
+    return _refusal(_read_id(message, pulse), error)
 
 
 def _refusal(request_id: Id | None, error: AgentError) -> RemoteProtocolError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from carmy_engine import AgentError, Catalog, ErrorInfo, ExecutionEvent
-from carmy_engine.codec import event_body, invalid_request
+from carmy_engine.codec import event_body, invalid_request, no_pulse
 
 from ._codec import MAX_MESSAGE_BYTES, PROTOCOL, decode_request, decode_server_frame, encode, refused, too_large
 from ._errors import LocalProtocolError, RemoteProtocolError
@@ -49,17 +49,41 @@ class ServerProtocol:
             )
         )
 
+    def decode(self, message: bytes, pulse: Callable[[], None] = no_pulse) -> Request:
+        """Decode the request in a message. Changes nothing, so that a long message can be decoded in a thread.
+
+        Args:
+            message: The message.
+            pulse: Called after each piece of a long message.
+
+        Raises:
+            RemoteProtocolError: The request is not valid. Send the reply and go on.
+        """
+        if len(message) > self._limits.max_message_bytes:
+            raise too_large(message, self._limits.max_message_bytes)
+        return decode_request(message, pulse)
+
     def receive_message(self, message: bytes) -> Request:
-        """Decode the request in a message. A `Run` counts as accepted: it must get one answer.
+        """Decode the request in a message, and `receive` it.
 
         Raises:
             RemoteProtocolError: The request is not valid, or not allowed now. Send the reply and go on.
             LocalProtocolError: The connection is not open.
         """
         self.state = SERVER.after(self.state, Signal.REQUEST)
-        if len(message) > self._limits.max_message_bytes:
-            raise too_large(message, self._limits.max_message_bytes)
-        request = decode_request(message)
+        return self._accept(self.decode(message))
+
+    def receive(self, request: Request) -> Request:
+        """Take a request that has been decoded. A `Run` counts as accepted: it must get one answer.
+
+        Raises:
+            RemoteProtocolError: The request is not allowed now. Send the reply and go on.
+            LocalProtocolError: The connection is not open.
+        """
+        self.state = SERVER.after(self.state, Signal.REQUEST)
+        return self._accept(request)
+
+    def _accept(self, request: Request) -> Request:
         # For every op: two answers with one id would be indistinguishable.
         if request.id in self._calls:
             raise refused(request.id, invalid_request("a call with this id has not been answered yet; choose another"))

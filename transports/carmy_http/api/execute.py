@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from carmy_engine import BoundEngine, ExecutionRequest, ExecutionResult, HttpSettings
-from carmy_engine.codec import UniqueNames, answer_body, check_json, check_timeout_ms, decode, invalid_request
+from carmy_engine.codec import (
+    LONG_MESSAGE_BYTES,
+    UniqueNames,
+    answer_body,
+    check_json,
+    check_timeout_ms,
+    decode,
+    invalid_request,
+    no_pulse,
+)
 from carmy_engine.transport import OnRunning
 
 from ..message import JSON_TYPE, NO_STORE, Answer, HeaderList, Request, RequestHead, Response
@@ -65,27 +75,32 @@ async def execute(call: CallHead, limits: HttpSettings, request: Request, engine
     """
     if call.problem is not None:
         raise invalid_request(call.problem)
-    wanted = parse(await request.read_body(limits), call.keys)
+    body = await request.read_body(limits)
+    if len(body) <= LONG_MESSAGE_BYTES:
+        wanted = parse(body, call.keys)
+    else:
+        wanted = await engine.read_message(partial(parse, body, call.keys))
     if call.wants_events:
         return EventResponse(request, engine, wanted)
     return json_response(await request.while_connected(engine.execute, wanted))
 
 
-def parse(body: bytes, keys: Sequence[bytes]) -> ExecutionRequest:
+def parse(body: bytes, keys: Sequence[bytes], pulse: Callable[[], None] = no_pulse) -> ExecutionRequest:
     """Read a request's body, strictly.
 
     Args:
         body: The bytes.
         keys: The values of the header ``Idempotency-Key``.
+        pulse: Called after each piece of a long body.
 
     Raises:
         AgentError: ``INVALID_REQUEST``, with ``details.reason``.
     """
     if not body:
         raise invalid_request("the body is empty; send a JSON object with the field 'tool'")
-    check_json(body)
+    check_json(body, pulse=pulse)
     envelope = decode(body, decoder=_decoder)
-    _UNIQUE.check(body, (b'"arguments"', envelope.arguments))
+    _UNIQUE.check(body, (b'"arguments"', envelope.arguments), pulse=pulse)
     timeout_ms = envelope.timeout_ms
     if timeout_ms is not None:
         check_timeout_ms(timeout_ms)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from carmy_engine import BoundEngine, ExecutionResult, HttpSettings
-from carmy_engine.codec import UniqueNames, check_json, check_timeout_ms, decode, invalid_request
+from carmy_engine.codec import (
+    LONG_MESSAGE_BYTES,
+    UniqueNames,
+    check_json,
+    check_timeout_ms,
+    decode,
+    invalid_request,
+    no_pulse,
+)
 
 from ..message import JSON_TYPE, NO_STORE, Answer, Request, Response
 from .discovery import PROMPTS_PATH, RESOURCES_PATH, cached
@@ -46,16 +55,21 @@ class _Body(Generic[T]):
         self._decoder = msgspec.json.Decoder(shape)
         self._names = UniqueNames(shape.__struct_fields__)
 
-    async def read(self, request: Request, limits: HttpSettings) -> T:
+    async def read(self, request: Request, limits: HttpSettings, engine: BoundEngine) -> T:
         problem = read_call_head(request.head).problem
         if problem is not None:
             raise invalid_request(problem)
         body = await request.read_body(limits)
         if not body:
             raise invalid_request("the body is empty; send a JSON object")
-        check_json(body)
+        if len(body) <= LONG_MESSAGE_BYTES:
+            return self._parse(body)
+        return await engine.read_message(partial(self._parse, body))
+
+    def _parse(self, body: bytes, pulse: Callable[[], None] = no_pulse) -> T:
+        check_json(body, pulse=pulse)
         found: T = decode(body, decoder=self._decoder)
-        self._names.check(body)
+        self._names.check(body, pulse=pulse)
         timeout_ms = getattr(found, "timeout_ms", None)
         if timeout_ms is not None:
             check_timeout_ms(timeout_ms)
@@ -85,7 +99,7 @@ async def read(limits: HttpSettings, request: Request, engine: BoundEngine) -> A
         Refusal: The body is too large or too slow.
         Disconnected: The client left; the execution has been cancelled.
     """
-    wanted = await _READ.read(request, limits)
+    wanted = await _READ.read(request, limits, engine)
 
     def run(caller: BoundEngine) -> Awaitable[ExecutionResult]:
         return caller.read_resource(wanted.uri, timeout_ms=wanted.timeout_ms)
@@ -95,7 +109,7 @@ async def read(limits: HttpSettings, request: Request, engine: BoundEngine) -> A
 
 async def get(limits: HttpSettings, request: Request, engine: BoundEngine) -> Answer:
     """Answer ``POST /agent/prompts/get``; see `read`."""
-    wanted = await _GET.read(request, limits)
+    wanted = await _GET.read(request, limits, engine)
 
     def run(caller: BoundEngine) -> Awaitable[ExecutionResult]:
         return caller.get_prompt(wanted.name, wanted.arguments, timeout_ms=wanted.timeout_ms)
@@ -110,7 +124,7 @@ async def complete(limits: HttpSettings, request: Request, engine: BoundEngine) 
         AgentError: ``INVALID_REQUEST``; what the engine refuses with.
         Refusal: The body is too large or too slow.
     """
-    wanted = await _COMPLETE.read(request, limits)
+    wanted = await _COMPLETE.read(request, limits, engine)
     found = await request.while_connected(
         engine.complete, wanted.kind, wanted.name, wanted.argument, wanted.value, wanted.given
     )

@@ -6,12 +6,21 @@ as they were sent, and mean the same on every transport.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from carmy_engine import AgentError
-from carmy_engine.codec import UniqueNames, check_json, duplicate_key, invalid_request, one_line
+from carmy_engine.codec import (
+    UniqueNames,
+    check_json,
+    duplicate_key,
+    invalid_request,
+    no_pulse,
+    one_line,
+    read_in_pieces,
+)
 from carmy_engine.codec import decode as decode_json
 from carmy_frames.protocol import MAX_MESSAGE_BYTES
 
@@ -110,15 +119,18 @@ _UNSET = msgspec.UNSET
 _envelope = msgspec.json.Decoder(_Envelope)
 _probe = msgspec.json.Decoder(_Probe)
 _error = msgspec.json.Decoder(ErrorObject)
+_skip = msgspec.json.Decoder(msgspec.Raw)
+"""Checks the syntax, and makes nothing."""
 _UNIQUE = UniqueNames(("id", "method", "params"), "member")
 _OBJECT = ord("{")
 
 
-def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
+def decode(data: bytes, pulse: Callable[[], None] = no_pulse, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
     """Decode one message.
 
     Args:
         data: Its bytes.
+        pulse: Called after each piece of a long message.
         max_bytes: A larger message was cut by the carrier, and is refused.
 
     Raises:
@@ -132,13 +144,13 @@ def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
         )
         raise RemoteProtocolError(None, JsonRpcError.of(error))
     try:
-        check_json(data)
+        check_json(data, pulse=pulse)
         found: _Envelope = decode_json(data, decoder=_envelope)
         params = found.params
         if params is _UNSET:
-            _UNIQUE.check(data)
+            _UNIQUE.check(data, pulse=pulse)
             return _message(found, NO_PARAMS)
-        _UNIQUE.check(data, (b'"params"', params))
+        _UNIQUE.check(data, (b'"params"', params), pulse=pulse)
         first = memoryview(params)[0]
         if first != _OBJECT:
             if bytes(params) != b"null":
@@ -146,7 +158,7 @@ def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
             params = NO_PARAMS
         return _message(found, params)
     except AgentError as error:
-        raise RemoteProtocolError(_readable_id(data), JsonRpcError.of(error, _code_for(data))) from None
+        raise RemoteProtocolError(_readable_id(data, pulse), JsonRpcError.of(error, _code_for(data, pulse))) from None
 
 
 def _message(found: _Envelope, params: msgspec.Raw) -> Message:
@@ -166,15 +178,16 @@ def _message(found: _Envelope, params: msgspec.Raw) -> Message:
     return ErrorResponse(given, decode_json(bytes(found.error), decoder=_error))
 
 
-def _code_for(data: bytes) -> int:
+def _code_for(data: bytes, pulse: Callable[[], None]) -> int:
     try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        _skip.decode(data)
+        read_in_pieces(data, decode_json, pulse)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, AgentError):
         return PARSE_ERROR
     return INVALID_REQUEST
 
 
-def _readable_id(data: bytes) -> Id | None:
+def _readable_id(data: bytes, pulse: Callable[[], None]) -> Id | None:
     """The id of a bad request. None for a response, whose id is that of a request of this side, and where it cannot be read."""
     try:
         probe = _probe.decode(data)
@@ -183,7 +196,7 @@ def _readable_id(data: bytes) -> Id | None:
             probe.method is _UNSET
             or isinstance(found, bool)
             or not isinstance(found, str | int)
-            or duplicate_key(data) == "id"
+            or duplicate_key(data, pulse) == "id"
         ):
             return None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):

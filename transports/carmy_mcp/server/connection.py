@@ -7,19 +7,21 @@ import logging
 import math
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import msgspec
 import trio
 
 from carmy_engine import BoundEngine, McpSettings
+from carmy_engine.codec import LONG_MESSAGE_BYTES
 from carmy_engine.transport import Fault, contain, raise_own
 from carmy_frames.driver import run_inline
 from carmy_net import FLUSH_SECONDS, BatchChannel, SendQueue
 
 from ..protocol.connection import ServerProtocol, ServerState, key_of
 from ..protocol.errors import INTERNAL_ERROR, JsonRpcError, RemoteProtocolError
-from ..protocol.messages import ErrorResponse, Id, Notification, Request, Response, encode_notification
+from ..protocol.messages import ErrorResponse, Id, Notification, Request, Response, decode, encode_notification
 from ..protocol.params import CancelledParams, parse
 from .exchange import Exchange, SessionState
 from .listening import announce
@@ -208,7 +210,13 @@ class Connection:
     async def _receive(self, data: bytes) -> Exchange | None:
         """Take one message. Returns a request; all other messages are handled here."""
         try:
-            message = self._protocol.receive_message(data)
+            if len(data) <= LONG_MESSAGE_BYTES:
+                message = self._protocol.receive_message(data)
+            else:
+                found = await self.caller.read_message(partial(decode, data))
+                if self._ended.is_set():
+                    return None
+                message = self._protocol.receive(found)
         except RemoteProtocolError as error:
             if error.error.refusal is not None:
                 self.caller.record_refusal(error.error.refusal)

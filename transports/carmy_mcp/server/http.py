@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from carmy_engine import AgentError, BoundEngine, Cause, Engine
-from carmy_engine.codec import invalid_request
+from carmy_engine.codec import LONG_MESSAGE_BYTES, invalid_request
 from carmy_engine.transport import contain
 from carmy_http.api.content_negotiation import accepts
 from carmy_http.api.protected_resource import ProtectedResource
@@ -122,7 +122,10 @@ class HttpApplication:
         if head.problem is not None:
             return copy_of(head.problem)
         try:
-            message = decode(body)
+            if len(body) <= LONG_MESSAGE_BYTES:
+                message = decode(body)
+            else:
+                message = await caller.read_message(functools.partial(decode, body))
         except RemoteProtocolError as violation:
             return refusal_of(caller, request, 400, violation.request_id, violation.error)
         request_id = message.id if isinstance(message, RpcRequest) else None
