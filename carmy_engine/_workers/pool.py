@@ -22,6 +22,13 @@ from .worker import Worker, WorkerDied
 log = logging.getLogger("carmy.engine")
 
 
+FIRST_WAIT_SECONDS = 1.0
+"""Before a worker is replaced that has died without a call: the modules of the tools may do that to each one. It doubles with each
+further one in a row, up to `MAX_WAIT_SECONDS`, so that starts do not take up the machine."""
+
+MAX_WAIT_SECONDS = 30.0
+
+
 class WorkerPool:
     """The workers of one engine.
 
@@ -84,11 +91,15 @@ class WorkerPool:
     async def _keep(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a worker alive, until one fails to start."""
         starts: trio.TaskStatus[None] | None = task_status
+        wait = 0.0
         while True:
-            problems = await self._run(starts)
-            if problems is None:
+            ended = await self._run(starts)
+            if isinstance(ended, Worker):
                 starts = None
+                wait = 0.0 if ended.has_served else min(max(2 * wait, FIRST_WAIT_SECONDS), MAX_WAIT_SECONDS)
+                await trio.sleep(wait)
                 continue
+            problems = ended
             self._places -= 1
             if starts is not None and starts is not trio.TASK_STATUS_IGNORED:
                 raise StartupError([AgentError.standard("STATE_FAILED", problem) for problem in problems])
@@ -104,22 +115,20 @@ class WorkerPool:
                     )
             return
 
-    async def _run(self, starts: trio.TaskStatus[None] | None) -> tuple[str, ...] | None:
-        """Run one worker to its end; return why it did not start, None if it did."""
+    async def _run(self, starts: trio.TaskStatus[None] | None) -> Worker | tuple[str, ...]:
+        """Run one worker to its end; return it, or why it did not start."""
         try:
             worker = Worker.start()
         except OSError as error:
             return (f"a worker process cannot be started: {error.strerror or error}",)
-        problems: tuple[str, ...] | None = ("a worker process has died while it was loading the tools",)
+        announced: list[tuple[str, ...]] = []
 
-        def on_ready(found: tuple[str, ...]) -> None:
-            nonlocal problems
+        def on_ready(problems: tuple[str, ...]) -> None:
             starting.deadline = float("inf")
-            if found:
-                problems = found
+            announced.append(problems)
+            if problems:
                 worker.kill()
                 return
-            problems = None
             self._give.send_nowait(worker)
             if starts is not None:
                 starts.started()
@@ -133,7 +142,9 @@ class WorkerPool:
             await worker.end()
         if starting.cancelled_caught:
             return (f"a worker process has not loaded the tools within {self._start_secs:g} s",)
-        return problems
+        if not announced:
+            return ("a worker process has died while it was loading the tools",)
+        return announced[0] or worker
 
 
 @asynccontextmanager

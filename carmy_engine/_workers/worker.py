@@ -63,6 +63,11 @@ class Worker:
         self.is_dead = False
         self.ended = trio.Event()
 
+    @property
+    def has_served(self) -> bool:
+        """True once a call was sent to it."""
+        return self._call > 0
+
     @classmethod
     def start(cls) -> Worker:
         """Start a process, with the pipes as its only descriptors beside the standard ones.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,58 @@ async def test_a_forked_process_does_not_hide_a_death(marker: Path) -> None:
     async with isolated() as engine:
         assert await code_of(engine, "leaves_child_and_dies", started=str(marker)) == "TOOL_CRASHED"
         await until(lambda: not is_alive(int(marker.read_text())))
+
+
+async def test_a_worker_that_writes_into_its_pipe_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    """What is no message ends the worker and its call, and nothing else."""
+    async with isolated(scribbles, kit.shift) as engine:
+        assert await code_of(engine, "scribbles") == "TOOL_CRASHED"
+        assert await code_of(engine, "shift", point={"x": 1}) == "ok"
+    assert "has sent what is no message" in caplog.text
+
+
+@tool(effect="none", run_in="process", register=False)
+def scribbles() -> str:
+    """Write into every descriptor."""
+    for number in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(number, b"\xff" * 100)
+    time.sleep(30)
+    return ""
+
+
+IDLE_DEATHS = """
+import os, sys, threading
+from carmy_engine import App
+
+app = App("short-lived")
+
+
+@app.tool(effect="none", run_in="process")
+def pid() -> int:
+    return os.getpid()
+
+
+if __name__ != "__main__":
+    with open("starts", "a") as file:
+        file.write("x")
+    threading.Timer(0.3, os._exit, [1]).start()
+else:
+    import trio
+
+    async def main() -> None:
+        async with app.open():
+            await trio.sleep(4)
+
+    trio.run(main)
+"""
+
+
+async def test_workers_that_die_by_themselves_are_not_started_without_end(tmp_path: Path) -> None:
+    """Between the starts of workers that die without a call, the pauses grow."""
+    (tmp_path / "short_lived.py").write_text(IDLE_DEATHS)
+    await trio.run_process([sys.executable, "short_lived.py"], cwd=tmp_path)
+    assert 1 <= len((tmp_path / "starts").read_text()) <= 4
 
 
 async def test_an_idle_worker_may_die() -> None:
