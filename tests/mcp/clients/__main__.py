@@ -165,6 +165,8 @@ def run(client: Client, environment: Path, wire: str, mode: str, target: list[st
             raise FailedError(f"no sum in {text[-500:]!r}")
         if mode == "call":
             return
+        if not (folder / "started").exists():
+            raise FailedError("the tool has not run")
         server, child = map(int, (folder / "started").read_text().split())
         leftovers: dict[str, Callable[[], bool]] = {
             "the clean-up of the tool has not run": (folder / "finally").exists,
@@ -229,6 +231,7 @@ def main() -> int:
                         run(client, install(client, given.environments or Path(name)), wire, mode, target)
                     except FailedError as problem:
                         failures.append(f"{client.name}, {wire}, {mode}: {problem}")
+                        print(failures[-1], file=sys.stderr)
                         cells.append(f"{wire} {mode}: FAILED")
                     else:
                         cells.append(f"{wire} {mode}")

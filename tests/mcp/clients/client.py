@@ -161,11 +161,13 @@ async def main(library: str, wire: str, mode: str, folder: Path, target: list[st
     held: asyncio.Task[Any] | None = None
     async with LIBRARIES[library](wire, target) as call:
         if mode == "timeout":
-            with contextlib.suppress(Exception):  # each library has its own
-                await asyncio.wait_for(call("hold", {"folder": str(folder)}), 2 * PATIENCE_SECONDS)
-                raise SystemExit("a call that runs for ever has returned")
+            held = asyncio.ensure_future(_has_returned(call, folder))
+            await has_started(folder)
+            with contextlib.suppress(asyncio.TimeoutError):
+                if await asyncio.wait_for(held, 2 * PATIENCE_SECONDS):
+                    raise SystemExit("a call that runs for ever has returned")
         elif mode in ("close", "kill"):
-            held = asyncio.ensure_future(_quiet(call, folder))
+            held = asyncio.ensure_future(_has_returned(call, folder))
             await has_started(folder)
             if mode == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -178,10 +180,13 @@ async def main(library: str, wire: str, mode: str, folder: Path, target: list[st
         await asyncio.wait([held])
 
 
-async def _quiet(call: Call, folder: Path) -> None:
-    """A call that ends with its client, in whichever way its library has."""
-    with contextlib.suppress(Exception):
+async def _has_returned(call: Call, folder: Path) -> bool:
+    """False after a call that has ended with an exception, of whichever kind its library has."""
+    try:
         await call("hold", {"folder": str(folder)})
+    except Exception:
+        return False
+    return True
 
 
 if __name__ == "__main__":
