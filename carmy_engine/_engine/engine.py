@@ -276,6 +276,7 @@ class Engine(BoundEngine):
         audit: The newest records.
         metrics: Its metrics; None if they are off. See `prometheus`.
         checkpoints: Its store, if that keeps the checkpoints of graphs too; else None.
+        spans: Makes spans around calls of tools; None if there are none (`App.spans`).
         stopping: Set when shutdown begins: transports close their listeners, new calls get ``SHUTTING_DOWN``.
         stopped: Set when every execution has ended: transports finish their writes and return.
     """
@@ -300,6 +301,7 @@ class Engine(BoundEngine):
         self._tables = reading
         self.metrics = metrics
         self.checkpoints = checkpoints
+        self.spans = pipeline.spans
         self._statistics = statistics
         self._closed = False
         self.name = settings.name

@@ -7,9 +7,10 @@ output → record → sinks → last event. The first step that fails decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -25,6 +26,7 @@ from .._idempotency.decisions import may_join
 from .._idempotency.reservations import Reservations, identity_of
 from .._model.codec import check_timeout_ms
 from .._model.compiled_tool import TakesLong
+from .._model.context import AgentContext
 from .._model.error_boundary import as_agent_error, ask_foreign, is_cancel, is_ctrl_c, json_safe, raise_foreign
 from .._model.errors import AgentError
 from .._model.fingerprint import fingerprint
@@ -40,6 +42,25 @@ _YIELD_SECONDS = 0.01
 """Interval between two trips through the scheduler; far below the resolution of a deadline."""
 
 
+class SpanFactory(Protocol):
+    """Makes spans around other things than executions, such as the runs of graphs."""
+
+    def open_span(
+        self, name: str, attributes: Mapping[str, str | int | bool], context: AgentContext | None
+    ) -> AbstractContextManager[Callable[[str, str | None], object]]:
+        """A span that is the current one inside the block.
+
+        Args:
+            name: Its name.
+            attributes: Those that are known at its start.
+            context: The caller whose span is its parent, if it has one; None for the current one.
+
+        Returns:
+            A context manager whose value receives the status and the error code.
+        """
+        ...
+
+
 class Pipeline:
     """Takes one request through all steps.
 
@@ -52,7 +73,10 @@ class Pipeline:
         long_checks: Step *arguments*, where they are long.
         background: Nursery for tasks that outlive their call: they wait for abandoned threads.
         now: The engine's clock, trio's time; callable in any thread.
+        spans: Makes spans; None if there are none.
     """
+
+    spans: SpanFactory | None = None
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, one for each execution; needs the extra ``otel``.
+"""OpenTelemetry spans, one for each execution, and those of graphs; needs the extra ``otel``.
 
 Names and attributes follow the conventions for tools that models call (``execute_tool``, ``gen_ai.*``). All other
 attributes start with ``carmy.``.
@@ -7,7 +7,8 @@ attributes start with ``carmy.``.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,6 +18,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .._execution.execution import Caller, Listener
+from .._model.context import AgentContext
 from .._model.errors import AgentError
 from .._model.record import ExecutionRecord
 from .._model.request import ExecutionRequest
@@ -61,7 +63,30 @@ class Spans:
 
     def pipeline(self, **parts: Any) -> Pipeline:
         """Create a `Pipeline` in which every run has a span."""
-        return _SpannedPipeline(self._tracer, **parts)
+        made = _SpannedPipeline(self._tracer, **parts)
+        made.spans = self
+        return made
+
+    @contextmanager
+    def open_span(
+        self, name: str, attributes: Mapping[str, str | int | bool], context: AgentContext | None
+    ) -> Iterator[Callable[[str, str | None], object]]:
+        """See `SpanFactory`."""
+        parent = None if context is None else _parent_of(context)
+        span = self._tracer.start_span(name, parent, SpanKind.INTERNAL, attributes)
+
+        def ended(status: str, code: str | None) -> None:
+            span.set_attribute("carmy.status", status)
+            if code is not None:
+                span.set_attribute("error.type", code)
+                span.set_status(Status(StatusCode.ERROR, code))
+
+        token = attach(trace.set_span_in_context(span))
+        try:
+            yield ended
+        finally:
+            detach(token)
+            span.end()
 
     def record(self, record: ExecutionRecord) -> None:
         """Set the outcome of an execution on its open span. See `carmy_engine.abc.Sink`."""
@@ -82,9 +107,9 @@ class Spans:
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
-def _parent_of(caller: Caller) -> Context | None:
+def _parent_of(context: AgentContext) -> Context | None:
     """The context with the caller's span; None for the current one."""
-    traceparent = caller.context.traceparent
+    traceparent = context.traceparent
     return None if traceparent is None else _PROPAGATOR.extract({"traceparent": traceparent})
 
 
@@ -114,7 +139,7 @@ class _SpannedPipeline(Pipeline):
                 "gen_ai.tool.type": "function",
                 "carmy.effect": found.spec.effect.value,
             }
-        span = self._tracer.start_span(name, _parent_of(caller), SpanKind.INTERNAL, attributes)
+        span = self._tracer.start_span(name, _parent_of(caller.context), SpanKind.INTERNAL, attributes)
         if not span.get_span_context().is_valid:  # of a tracer that does nothing
             return await super().run(request, caller, listener, returned, unreadable)
         outer, token = _open.get(), attach(trace.set_span_in_context(span))

@@ -343,7 +343,7 @@ class _TimedStore:
         try:
             return await step
         finally:
-            self._metrics.add_seconds(STORE, operation, time.perf_counter() - began)
+            self._metrics.add_seconds(STORE, time.perf_counter() - began, operation)
 
 
 def _plain(data: bytes) -> Any:

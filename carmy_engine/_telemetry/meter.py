@@ -61,5 +61,5 @@ class MeterExport:
                 merged[labels] = value if labels not in merged else merge(merged[labels], value)
         return [Observation(value, dict(zip(metric.labels, labels, strict=True))) for labels, value in merged.items()]
 
-    def _add(self, metric: Metric, label: str, seconds: float) -> None:
-        self._histograms[metric].record(seconds, {metric.labels[0]: label})
+    def _add(self, metric: Metric, labels: tuple[str, ...], seconds: float) -> None:
+        self._histograms[metric].record(seconds, dict(zip(metric.labels, labels, strict=True)))

@@ -73,9 +73,27 @@ STALLS = Metric("carmy.loop.stalls", Kind.COUNTER, "Times in which a task held t
 STORE = Metric("carmy.store.duration", Kind.HISTOGRAM, "Time of an operation of the store.", ("operation",), unit="s")
 SINK_FAILURES = Metric("carmy.sink.failures", Kind.COUNTER, "Records that a sink failed to take.")
 CONNECTIONS = Metric("carmy.connections", Kind.SUM, "Open connections.", ("transport",))
+GRAPH_RUNS = Metric(
+    "carmy.graph.runs", Kind.COUNTER, "Runs of graphs that have ended or stopped.", ("graph", "status", "code")
+)
+GRAPH_RUN_DURATION = Metric(
+    "carmy.graph.run.duration",
+    Kind.HISTOGRAM,
+    "Time from the start of a run, or its resumption, to its end or stop.",
+    ("graph",),
+    unit="s",
+)
+GRAPH_RUNS_RUNNING = Metric("carmy.graph.runs.running", Kind.SUM, "Runs of graphs that go on.")
+GRAPH_NODES = Metric(
+    "carmy.graph.nodes", Kind.COUNTER, "Attempts at nodes that have ended.", ("graph", "node", "status", "code")
+)
+GRAPH_NODE_DURATION = Metric(
+    "carmy.graph.node.duration", Kind.HISTOGRAM, "Time of an attempt at a node.", ("graph", "node"), unit="s"
+)
 
 METRICS: tuple[Metric, ...] = (
     EXECUTIONS, DURATION, RUNNING, WAITING, REPLAYS, UNCERTAIN, REFUSALS, STUCK, LAG, STALLS, STORE, SINK_FAILURES, CONNECTIONS,
+    GRAPH_RUNS, GRAPH_RUN_DURATION, GRAPH_RUNS_RUNNING, GRAPH_NODES, GRAPH_NODE_DURATION,
 )  # fmt: skip
 
 
@@ -109,17 +127,22 @@ class Metrics:
     Attributes:
         gauges: Functions that return the value of a metric without labels.
         connections: For each transport, a function that returns the number of its connections.
-        histograms: Of each histogram, by its one label.
-        on_seconds: Called with a histogram, its label and a value, for an exporter that needs each value.
+        histograms: Of each histogram, by its labels.
+        on_seconds: Called with a histogram, its labels and a value, for an exporter that needs each value.
+        graph_runs: Runs of graphs that go on.
     """
 
     def __init__(self) -> None:
-        self.gauges: dict[Metric, Callable[[], float]] = {}
+        self.gauges: dict[Metric, Callable[[], float]] = {GRAPH_RUNS_RUNNING: lambda: self.graph_runs}
         self.connections: dict[str, Callable[[], int]] = {}
-        self.histograms: dict[Metric, dict[str, Histogram]] = {DURATION: {}, STORE: {}}
-        self.on_seconds: Callable[[Metric, str, float], object] | None = None
-        self._executions: Counter[tuple[str, str, str, str]] = Counter()
-        self._refusals: Counter[tuple[str, str]] = Counter()
+        self.histograms: dict[Metric, dict[tuple[str, ...], Histogram]] = {
+            metric: {} for metric in METRICS if metric.kind is Kind.HISTOGRAM
+        }
+        self.on_seconds: Callable[[Metric, tuple[str, ...], float], object] | None = None
+        self.graph_runs = 0
+        self._counters: dict[Metric, Counter[tuple[str, ...]]] = {
+            metric: Counter() for metric in METRICS if metric.kind is Kind.COUNTER and "code" in metric.labels
+        }
         self._replays = 0
         self._uncertain = 0
 
@@ -129,42 +152,44 @@ class Metrics:
             return  # a settlement is no execution, and refusals are counted by `count_refusal`, which has no limit
         tool = "" if record.effect is None else record.tool  # the name of an unknown tool is a caller's text
         code = record.error_code or ""
-        key = (tool, record.status.value, code, record.transport)
-        executions = self._executions
-        if len(executions) >= MAX_SERIES and key not in executions:
-            key = (tool, record.status.value, "other", record.transport)
-        executions[key] += 1
+        self.count(EXECUTIONS, tool, record.status.value, code, record.transport)
         if record.replayed:
             self._replays += 1
         elif record.duration_ms:
-            self.add_seconds(DURATION, tool, record.duration_ms / 1000)
+            self.add_seconds(DURATION, record.duration_ms / 1000, tool)
         if code == "EXECUTION_UNCERTAIN":
             self._uncertain += 1
 
     def count_refusal(self, code: str, transport: str) -> None:
         """Count a request that was refused before it was an execution."""
-        self._refusals[code, transport] += 1
+        self.count(REFUSALS, code, transport)
 
     def count_doubt(self) -> None:
         """Count a write that was left in doubt."""
         self._uncertain += 1
 
-    def add_seconds(self, metric: Metric, label: str, seconds: float) -> None:
+    def count(self, metric: Metric, *labels: str) -> None:
+        """Add one to a counter that has a label ``code``."""
+        counter = self._counters[metric]
+        if len(counter) >= MAX_SERIES and labels not in counter:
+            at = metric.labels.index("code")
+            labels = (*labels[:at], "other", *labels[at + 1 :])
+        counter[labels] += 1
+
+    def add_seconds(self, metric: Metric, seconds: float, *labels: str) -> None:
         """Add a value to a histogram."""
         histograms = self.histograms[metric]
-        histogram = histograms.get(label)
+        histogram = histograms.get(labels)
         if histogram is None:
-            histogram = histograms[label] = Histogram()
+            histogram = histograms[labels] = Histogram()
         histogram.add(seconds)
         if self.on_seconds is not None:
-            self.on_seconds(metric, label, seconds)
+            self.on_seconds(metric, labels, seconds)
 
     def values(self, metric: Metric) -> Iterator[tuple[tuple[str, ...], float]]:
         """The labels and the value of each series of a metric that is no histogram."""
-        if metric is EXECUTIONS:
-            yield from list(self._executions.items())  # a copy: an exporter may read in a thread of its own
-        elif metric is REFUSALS:
-            yield from list(self._refusals.items())
+        if metric in self._counters:
+            yield from list(self._counters[metric].items())  # a copy: an exporter may read in a thread of its own
         elif metric is REPLAYS:
             yield (), self._replays
         elif metric is UNCERTAIN:

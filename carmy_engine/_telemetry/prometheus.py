@@ -29,12 +29,12 @@ def _lines(metrics: Metrics, metric: Metric) -> Iterator[str]:
         for labels, value in metrics.values(metric):
             yield f"{name}{_labels(metric.labels, labels)} {value:.17g}"
         return
-    for label, histogram in list(metrics.histograms[metric].items()):
+    for labels, histogram in list(metrics.histograms[metric].items()):
         counts = list(histogram.cumulative())
         for bound, count in zip([*map(str, BOUNDS_SECONDS), "+Inf"], counts, strict=True):
-            yield f"{name}_bucket{_labels((*metric.labels, 'le'), (label, bound))} {count}"
-        yield f"{name}_sum{_labels(metric.labels, (label,))} {histogram.sum:.17g}"
-        yield f"{name}_count{_labels(metric.labels, (label,))} {counts[-1]}"
+            yield f"{name}_bucket{_labels((*metric.labels, 'le'), (*labels, bound))} {count}"
+        yield f"{name}_sum{_labels(metric.labels, labels)} {histogram.sum:.17g}"
+        yield f"{name}_count{_labels(metric.labels, labels)} {counts[-1]}"
 
 
 def _labels(names: Sequence[str], values: Sequence[str]) -> str:

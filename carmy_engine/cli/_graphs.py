@@ -187,7 +187,7 @@ class _Caller(msgspec.Struct, frozen=True):
     def follow(self, out: Out, target: GraphTarget, thread_id: str, start: Start, *, is_whole: bool) -> int:
         """Run a graph; print its events to standard error, and the result to standard output.
 
-        The first signal cancels the run, whose tools then end with a recorded outcome.
+        The first signal cancels the run: its tools clean up, and it can be resumed.
 
         Returns:
             The exit code.
@@ -206,7 +206,7 @@ class _Caller(msgspec.Struct, frozen=True):
                 def stop() -> None:
                     nonlocal is_stopped
                     is_stopped = True
-                    if not bound.cancel(thread_id, Cause.OPERATOR):
+                    if not bound.cancel(thread_id, Cause.SHUTDOWN):
                         scope.cancel()
 
                 with trio.CancelScope() as scope, serve.stop_signals(stop):

@@ -20,7 +20,7 @@ from ._events import CheckpointSaved, NodeCompleted, NodeStarted, NodeToolEvent,
 from ._history import HistoryEntry, read_history
 from ._layout import END
 from ._merge import merge_fields
-from ._observers import Observer
+from ._observers import ObservedRun, Observer
 from ._position import Doubt, Question
 from ._result import RunResult
 from ._tool import GraphTool
@@ -40,6 +40,7 @@ __all__ = [
     "NodeContext",
     "NodeStarted",
     "NodeToolEvent",
+    "ObservedRun",
     "Observer",
     "Question",
     "RunCompleted",

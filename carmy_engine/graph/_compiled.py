@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from .._engine.engine import BoundEngine
+from .._engine.engine import BoundEngine, Engine
 from .._model.effect import Effect
 from .._model.errors import AgentError, DeclarationError
 from .._model.host_objects import described
@@ -16,7 +16,9 @@ from .._model.protocols import CheckpointStore
 from . import _drawing
 from ._bound import BoundGraph
 from ._layout import Layout
+from ._metrics import GraphMetrics
 from ._observers import Observer
+from ._spans import GraphSpans
 from ._state import StateForm
 from ._tool import GraphTool
 
@@ -49,10 +51,10 @@ class CompiledGraph(Generic[S]):
         Args:
             engine: An open engine, or a view of one made by `bind` and `subset`.
             checkpoints: Where the positions of runs are saved; default: the store of the engine, if it can, else memory.
-            observers: Are entered around runs and nodes.
+            observers: Are entered around runs and nodes, inside the spans and metrics of the engine.
         """
         _check_engine(engine, self.name)
-        return BoundGraph(self, engine, checkpoints, tuple(observers))
+        return BoundGraph(self, engine, checkpoints, (*_own_observers(engine.engine), *observers))
 
     def draw(self, format: Literal["mermaid", "text"] = "mermaid") -> str:  # noqa: A002 - the usual name
         """A drawing, as a Mermaid flowchart or as plain text."""
@@ -115,3 +117,11 @@ def _check_engine(engine: object, name: str) -> None:
         raise DeclarationError(
             f"graph {name!r}: bind takes an open engine, not {described(engine)}; write 'async with app.open() as engine:'"
         )
+
+
+def _own_observers(engine: Engine) -> Iterator[Observer]:
+    """The spans and metrics that the application has asked for."""
+    if engine.spans is not None:
+        yield GraphSpans(engine.spans)
+    if engine.metrics is not None:
+        yield GraphMetrics(engine.metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from ._attempt import Attempt
 from ._context import NodeContext
 from ._events import CheckpointSaved, NodeCompleted, NodeStarted, NodeToolEvent, RunCompleted, RunEvent, RunStarted
 from ._layout import END, FanOut, Node
-from ._observers import Observer, observed_node, observed_run
+from ._observers import ObservedRun, Observer, entered
 from ._position import Cursor, Position, encode
 from ._result import RunResult
 from ._store_calls import store_call
@@ -83,6 +84,7 @@ class Run:
         self._deadline = deadline
         self._emit = emit
         self._observers = observers
+        self._seen: ObservedRun
         self._seq = 0
         self._saving = trio.Lock()
         self._attempts: set[Attempt] = set()
@@ -110,7 +112,16 @@ class Run:
 
     async def drive(self, *, resumed: bool) -> RunResult[Any]:
         """Run to the end, or to the next stop."""
-        with observed_run(self._observers, self.graph.name, self.thread_id, self.run_id) as ended:
+        seen = self._seen = ObservedRun(
+            graph=self.graph.name,
+            thread_id=self.thread_id,
+            run_id=self.run_id,
+            is_resumed=resumed,
+            context=self.executor.context,
+        )
+        if self.executor.engine.spans is not None:  # the spans of tools are below those of nodes
+            self.executor = self.executor.bind(context=msgspec.structs.replace(seen.context, traceparent=None))
+        with entered(partial(each.run, seen) for each in self._observers) as ended:
             if self._emit is not None:
                 await self._emit(
                     RunStarted(
@@ -126,7 +137,8 @@ class Run:
             if await self._save(RunStatus.RUNNING, None):
                 await self._walk(self.position.cursor, END)
             result = await self._ended()
-            ended(result.status.value, None if result.error is None else result.error.code)
+            code = "EXECUTION_UNCERTAIN" if result.status is RunStatus.IN_DOUBT else None
+            ended(result.status.value, code if result.error is None else result.error.code)
         if self._emit is not None:
             await self._emit(RunCompleted(seq=self._next_seq(), run_id=self.run_id, result=result))
         return result
@@ -269,19 +281,22 @@ class Run:
         context = NodeContext(self, attempt, node.path, key, count, cursor.error)
         if self._emit is not None:
             await self._emit(NodeStarted(seq=self._next_seq(), run_id=self.run_id, node=node.path, attempt=count))
-        with observed_node(self._observers, self.graph.name, self.run_id, node.path, count) as ended:
+        with entered(partial(each.node, self._seen, node.path, count) for each in self._observers) as ended:
             data, raised = await self._run_node(node, cursor, attempt, context)
             error: AgentError | None = None
             exception: BaseException | None = None
             wait: float | None = None
+            status, code = "failed", None
             if data is not None:
-                pass
+                status = "completed"
             elif attempt.doubt is not None:
                 self.position.doubts[node.path] = attempt.doubt
+                status, code = "in_doubt", "EXECUTION_UNCERTAIN"
             elif attempt.question is not None:
                 self.position.questions[node.path] = attempt.question
+                status = "interrupted"
             elif self._is_stopping and self._error is None:
-                pass
+                status, code = "cancelled", "TIMEOUT" if self.cause is Cause.DEADLINE else "CANCELLED"
             elif raised is None or (node.timeout is not None and trio.current_time() >= limit):
                 error = AgentError.standard("TIMEOUT", f"the node {node.path} took more than {node.timeout:g} s")
                 exception = raised
@@ -289,10 +304,7 @@ class Run:
                 error, exception = _node_error(raised, f"the node {node.path}", expose=self.graph.expose(self.executor))
             if error is not None and count <= node.retries:
                 wait = min(max(node.backoff * 2 ** (count - 1), error.retry_after or 0.0), MAX_BACKOFF_SECONDS)
-            ended(
-                "ok" if data is not None else "stopped" if error is None else "failed",
-                None if error is None else error.code,
-            )
+            ended(status, code if error is None else error.code)
         if self._emit is not None:
             await self._emit(
                 NodeCompleted(

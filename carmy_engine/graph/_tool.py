@@ -61,13 +61,14 @@ class GraphTool:
         """`execute` on an engine; see `EngineTool`."""
 
         async def execute(ctx: AgentContext, input: dict[str, Any]) -> Any:  # noqa: A002 - as above
+            is_traced = engine().engine.spans is not None
             caller = AgentContext(
                 principal=ctx.principal,
                 session=ctx.session,
                 permissions=ctx.permissions,
                 metadata=ctx.metadata,
                 transport=ctx.transport,
-                traceparent=ctx.traceparent,
+                traceparent=None if is_traced else ctx.traceparent,  # the run's span is below that of this call
             )
             executor = engine().bind(context=caller, gone=lambda: ctx.cancellation.cause or Cause.CALLER)
             runnable = self._graph.bind(executor, checkpoints=self._checkpoints)

@@ -22,6 +22,7 @@ PROGRAM = '''
     import os
     import signal
 
+    import trio
     from carmy_engine import AgentContext, App, tool
     from carmy_engine.graph import StateGraph
 
@@ -35,7 +36,7 @@ PROGRAM = '''
             os.kill(os.getpid(), signal.SIGKILL)
         if os.path.exists("stop"):
             os.kill(os.getpid(), signal.SIGTERM)
-            await ctx.cancellation.wait()
+            await trio.sleep_forever()
         ctx.progress.report(1, 2, "half\\x1b[2J")
         return f"paid {cents} for {ctx.principal} of {ctx.metadata.get('tenant')}"
 
@@ -178,12 +179,21 @@ def test_an_operator_settles_what_is_in_doubt(
 
 @pytest.mark.skipif(os.name != "posix", reason="a process sends itself a signal that it can handle")
 def test_a_signal_cancels_the_run(carmy: Carmy, program: Path) -> None:
-    """SIGTERM cancels the run, whose tools end with a recorded outcome: nothing is in doubt. The exit code is 130."""
+    """SIGTERM cancels the run as a shutdown does, with exit code 130; a write that was cut off is in doubt when it is resumed."""
     Path("stop").touch()
     ended = in_a_process("graph", "run", "program.py", "order-1", '{"cents": 5}', "--json")
     result = json.loads(ended.stdout)
-    assert (ended.returncode, result["status"], result["cause"]) == (130, "cancelled", "operator")
-    assert carmy("executions", "list", "program.py", "--json").out == ""
+    assert (ended.returncode, result["status"], result["cause"]) == (130, "cancelled", "shutdown")
+    assert (
+        "CANCELLED: the run was cancelled (shutdown); try again: carmy graph resume program.py:graph order-1"
+        in ended.stderr
+    )
+    Path("stop").unlink()
+    ran = carmy("graph", "resume", "program.py", "order-1", "--json")
+    (doubt,) = ran.json["doubts"]
+    assert (ran.code, ran.json["status"], doubt["tool"]) == (3, "in_doubt", "pay")
+    assert carmy("executions", "settle", "program.py", doubt["execution_id"], "--completed", '"paid"').code == 0
+    assert carmy("graph", "resume", "program.py", "order-1").json["receipt"] == "paid"
 
 
 def test_the_timeout_of_a_run(carmy: Carmy, program: Path) -> None:
