@@ -142,7 +142,7 @@ class Pipeline:
                 raise unreadable
             raw, arguments, takes_long = b"", _NONE, None
             try:
-                raw = _json_arguments(request)
+                raw = json_arguments(request)
                 arguments = found.tool.parse(raw)
             except TakesLong as taken:
                 takes_long = taken.with_traceback(None)  # its frames, this one among them, would keep the arguments
@@ -326,7 +326,7 @@ def _left_thread(execution: Execution) -> bool:
     return execution.thread is not None and execution.thread.abandoned
 
 
-def _json_arguments(request: ExecutionRequest) -> bytes:
+def json_arguments(request: ExecutionRequest) -> bytes:
     """Arguments as JSON; missing arguments and null become an empty object."""
     arguments = request.arguments
     if arguments is None:

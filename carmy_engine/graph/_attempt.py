@@ -11,6 +11,8 @@ import trio
 from .._engine.engine import BoundEngine
 from .._execution.grace import GRACE_SECONDS
 from .._model.cause import Cause
+from .._model.request import ExecutionRequest
+from .._model.result import ExecutionResult
 from ._position import Doubt, Question
 
 STOPPING_SECONDS = 2 * GRACE_SECONDS
@@ -30,9 +32,11 @@ class Attempt:
         question: Asked by the node, without an answer.
         doubt: A call with an unknown outcome.
         stopping: The node is to end once its calls have ended.
+        counts: The calls and the questions, by step.
+        calls: The calls that have ended, by ``request_id``.
     """
 
-    __slots__ = ("_cause", "_executors", "counts", "deadline", "doubt", "question", "scope", "stopping")
+    __slots__ = ("_cause", "_executors", "calls", "counts", "deadline", "doubt", "question", "scope", "stopping")
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
@@ -41,6 +45,7 @@ class Attempt:
         self.doubt: Doubt | None = None
         self.stopping = False
         self.counts: dict[str, int] = {}
+        self.calls: dict[str, tuple[ExecutionRequest, ExecutionResult]] = {}
         self._executors: list[BoundEngine] = []
         self._cause: Cause | None = None
 

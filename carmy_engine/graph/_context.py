@@ -180,6 +180,11 @@ class NodeContext:
         await self._check_time()
         step = request.request_id or str(self._attempt.next_number(self._step))
         request_id = self._request_id(self._step + step)
+        saved = self._run.position.calls.get(self.node, {}).get(request_id)
+        if saved is not None and (replay := saved.replay(request)) is not None:
+            self._attempt.calls[request_id] = request, replay
+            return replay
+        given = request
         remaining = self.remaining()
         limit = request.timeout_ms
         if remaining < 1e9:
@@ -188,6 +193,7 @@ class NodeContext:
         with self._attempt.calling(executor):
             result = await self._result(executor, request)
         await self._check_doubt(result, request.tool, request_id)
+        self._attempt.calls[request_id] = given, result
         return result
 
     async def _result(self, executor: BoundEngine, request: ExecutionRequest) -> ExecutionResult:

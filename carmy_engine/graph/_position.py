@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .._model.error_info import ErrorInfo
+from ._saved_calls import SavedCall
 
 Owner = tuple[str | None, str | None, str]
 """The principal, the session and, if there is neither, the transport: these are part of the identity of every call of a run."""
@@ -77,6 +78,7 @@ class Position(msgspec.Struct, kw_only=True, omit_defaults=True):
         visits: How often each node has ended.
         answers: The answers that the current visit of a node has had so far, by path.
         questions: Those without an answer, by path.
+        calls: The completed calls of nodes that wait, by path and ``request_id``.
         doubts: Those of the last stop, by path.
         metadata: Of the run.
         error: The error that the run has ended with.
@@ -88,6 +90,7 @@ class Position(msgspec.Struct, kw_only=True, omit_defaults=True):
     visits: dict[str, int] = {}
     answers: dict[str, list[Any]] = {}
     questions: dict[str, Question] = {}
+    calls: dict[str, dict[str, SavedCall]] = {}
     doubts: dict[str, Doubt] = {}
     metadata: Mapping[str, Any] = {}
     error: ErrorInfo | None = None

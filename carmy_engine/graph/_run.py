@@ -24,6 +24,7 @@ from ._layout import END, FanOut, Node
 from ._observers import ObservedRun, Observer, entered
 from ._position import Cursor, Position, encode
 from ._result import RunResult
+from ._saved_calls import saved_calls
 from ._store_calls import store_call
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ class Run:
         position = self.position
         position.visits[node.path] = position.visits.get(node.path, 0) + 1
         position.answers.pop(node.path, None)
+        position.calls.pop(node.path, None)
 
     async def _attempt(
         self, node: Node, cursor: Cursor, key: str, count: int
@@ -304,6 +306,8 @@ class Run:
                 error, exception = _node_error(raised, f"the node {node.path}", expose=self.graph.expose(self.executor))
             if error is not None and count <= node.retries:
                 wait = min(max(node.backoff * 2 ** (count - 1), error.retry_after or 0.0), MAX_BACKOFF_SECONDS)
+            if status in ("in_doubt", "interrupted"):
+                self.position.calls[node.path] = saved_calls(attempt.calls)
             ended(status, code if error is None else error.code)
         if self._emit is not None:
             await self._emit(

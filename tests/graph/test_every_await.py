@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -51,10 +52,10 @@ class WaitingStore(MemoryStore):
         await trio.lowlevel.checkpoint()
         return found
 
-    async def complete(self, *args: Any) -> bool:
+    async def complete(self, identity: Any, execution_id: str, outcome: Outcome, finished_at: float) -> bool:
         """Wait, and complete."""
         await trio.lowlevel.checkpoint()
-        return await super().complete(*args)
+        return await super().complete(identity, execution_id, outcome, finished_at)
 
     async def save_checkpoint(self, checkpoint: Any) -> bool:
         """Wait, save, and wait: a cancel may come when it is saved."""
@@ -146,8 +147,9 @@ async def test_cut_off_at_every_await(cut: Cut, store: type[MemoryStore], reques
         async with App("shop").add(*made).store(store()).open() as engine:
             bound = graph_of(made).bind(engine)
             living = trio.lowlevel.current_statistics().tasks_living
-            with trio.CancelScope() as scope:
-                cutter = CutAt(step, lambda bound=bound, scope=scope: cut(bound, scope))  # type: ignore[misc] # of this turn
+            scope = trio.CancelScope()
+            cutter = CutAt(step, partial(cut, bound, scope))
+            with scope:
                 trio.lowlevel.add_instrument(cutter)
                 try:
                     await followed(bound)

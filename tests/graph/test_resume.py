@@ -17,6 +17,7 @@ import trio
 from carmy_engine import AgentError, App, BoundEngine, ExecutionRequest, tool
 from carmy_engine.abc import Identity, Outcome
 from carmy_engine.graph import MemoryCheckpoints, NodeContext, RunStatus, StateGraph
+from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
 from tests.graph.victim import Order, Orders, Report
 
@@ -173,6 +174,40 @@ async def test_interrupts_and_answers() -> None:
         assert run.unwrap() == State(("ana", "yes"), "r1")
         assert (await bound.resume("t")).unwrap() == run.state
     assert effects == ["paid"]
+
+
+async def test_an_answer_after_the_retention_of_the_store() -> None:
+    """What a node had done before its question is replayed however late the answer comes, unless the node calls something else."""
+    effects: list[str] = []
+    words = ["first"]
+    now = 1000.0
+
+    @tool(effect="write", register=False)
+    async def pay(word: str) -> str:
+        """Pay."""
+        effects.append(word)
+        return f"paid {word}"
+
+    async def asks(state: State, ctx: NodeContext) -> State:
+        first = await ctx.call(pay, word=words[-1])
+        answers = await ctx.interrupt("well?"), await ctx.interrupt("sure?")
+        return State(answers, f"{first}, {await ctx.call(pay, word='last')}")
+
+    graph = StateGraph(State).node("a", asks).compile()
+    store = MemoryStore(retention=10.0, clock=lambda: now)
+    async with App("shop").add(pay).store(store).open() as engine:
+        bound = graph.bind(engine)
+        await bound.run("t", State())
+        now += 1000
+        await bound.resume("t", answer="ana")
+        now += 1000
+        run = await bound.resume("t", answer="yes")
+        assert run.unwrap() == State(("ana", "yes"), "paid first, paid last")
+        assert effects == ["first", "last"]
+        await bound.run("u", State())
+        words.append("other")
+        run = await bound.resume("u", answer="ana")
+        assert (run.status, run.error and run.error.code) == (RunStatus.FAILED, "IDEMPOTENCY_CONFLICT")
 
 
 async def test_several_questions() -> None:
