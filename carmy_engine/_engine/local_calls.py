@@ -145,11 +145,12 @@ class LocalCalls:
             unreadable = None if call.problem is None else AgentError.of(call.problem)
             return await pipeline.run(request_of(call, request_id), caller, unreadable=unreadable)
 
-        def takes_turns(name: str) -> bool:
-            found = pipeline.registry.get(name)
-            return found is not None and found.turn is not None
+        return await run_side_by_side([*calls], run_one, self.takes_turns)
 
-        return await run_side_by_side([*calls], run_one, takes_turns)
+    def takes_turns(self, name: str) -> bool:
+        """True for a tool whose calls run one after the other."""
+        found = self._opened().registry.get(name)
+        return found is not None and found.turn is not None
 
 
 def reader_of_output(tool: Callable[..., Any]) -> Callable[[ExecutionResult], Awaitable[Any]]:

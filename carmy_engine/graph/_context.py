@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from .._engine.engine import BoundEngine
-from .._execution.model_calls import ModelCall, ModelResult
+from .._execution.model_calls import ModelCall, ModelResult, request_id_of, request_of, run_side_by_side
 from .._model.context import AgentContext
 from .._model.error_info import ErrorInfo
 from .._model.events import ExecutionCompleted
@@ -129,14 +129,21 @@ class NodeContext:
         return await self._execute(executor, ExecutionRequest(tool=name, arguments=arguments))
 
     async def run_calls(self, calls: Iterable[ModelCall]) -> list[ModelResult]:
-        """Run the calls of one model turn; see `BoundEngine.run_calls`. Their identity is the run and the ``call_id``."""
-        executor = self._executor()
-        await self._check_time()
-        with self._attempt.calling(executor):
-            results = await executor.run_calls(calls)
-        for each in results:
-            await self._check_doubt(each.result, each.call.tool, each.call.call_id)
-        return results
+        """Run the calls of one model turn; see `BoundEngine.run_calls`. Their identity is the run and the ``call_id``.
+
+        They have the time of the node, and stop the run if an outcome is not known, as those of `execute`.
+        """
+
+        async def run_one(call: ModelCall, repeated: int) -> ExecutionResult:
+            executor = self._executor(call.call_id)
+            if call.problem is not None:  # the engine refuses and records it
+                (refused,) = await executor.run_calls([call])
+                return refused.result
+            request_id = request_id_of(call, thread_id=self.thread_id, run_id=self.run_id, repeated=repeated)
+            await self._check_time()
+            return await self._execute_as(executor, request_of(call, request_id))
+
+        return await run_side_by_side([*calls], run_one, self._run.executor.takes_turns)
 
     async def interrupt(self, question: Any) -> Any:
         """Ask a person, and return the answer.
@@ -159,7 +166,7 @@ class NodeContext:
             self._attempt.question = Question(node=self.node, value=value)
         return await self._attempt.stop_and_wait()
 
-    def _executor(self) -> BoundEngine:
+    def _executor(self, call_id: str | None = None) -> BoundEngine:
         run = self._run
         executor = run.executor.bind(
             run=RunContext(
@@ -172,28 +179,36 @@ class NodeContext:
             ),
             gone=run.gone,
         )
-        if self._call_id is not None:
-            executor = executor.bind(context=msgspec.structs.replace(executor.context, call_id=self._call_id))
+        call_id = self._call_id if call_id is None else call_id
+        if call_id is not None:
+            executor = executor.bind(context=msgspec.structs.replace(executor.context, call_id=call_id))
         return executor
 
     async def _execute(self, executor: BoundEngine, request: ExecutionRequest) -> ExecutionResult:
         await self._check_time()
         step = request.request_id or str(self._attempt.next_number(self._step))
         request_id = self._request_id(self._step + step)
+        return await self._execute_as(
+            executor, msgspec.structs.replace(request, request_id=request_id, on_running="wait")
+        )
+
+    async def _execute_as(self, executor: BoundEngine, request: ExecutionRequest) -> ExecutionResult:
+        """Run a request with a derived ``request_id``, within the node's time."""
+        request_id = str(request.request_id)
         saved = self._run.position.calls.get(self.node, {}).get(request_id)
-        if saved is not None and (replay := saved.replay(request)) is not None:
-            self._attempt.calls[request_id] = request, replay
-            return replay
-        given = request
-        remaining = self.remaining()
-        limit = request.timeout_ms
-        if remaining < 1e9:
-            limit = remaining * 1000 if limit is None else min(limit, remaining * 1000)
-        request = msgspec.structs.replace(request, request_id=request_id, timeout_ms=limit, on_running="wait")
-        with self._attempt.calling(executor):
-            result = await self._result(executor, request)
-        await self._check_doubt(result, request.tool, request_id)
-        self._attempt.calls[request_id] = given, result
+        result = None if saved is None else saved.replay(request)
+        if result is None:
+            remaining = self.remaining() * 1000
+            limited = request
+            if remaining < 1e12:
+                limit = remaining if request.timeout_ms is None else min(request.timeout_ms, remaining)
+                limited = msgspec.structs.replace(request, timeout_ms=limit)
+            with self._attempt.calling(executor):
+                result = await self._result(executor, limited)
+            await self._check_doubt(result, request.tool, request_id)
+            if self._attempt.stopping and result.error is not None:  # the node must not take the cut for an answer
+                await self._attempt.stop_and_wait()
+        self._attempt.calls[request_id] = request, result
         return result
 
     async def _result(self, executor: BoundEngine, request: ExecutionRequest) -> ExecutionResult:
