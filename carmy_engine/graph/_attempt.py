@@ -32,11 +32,23 @@ class Attempt:
         question: Asked by the node, without an answer.
         doubt: A call with an unknown outcome.
         stopping: The node is to end once its calls have ended.
+        has_ended: The function of the node has returned, or was cancelled.
         counts: The calls and the questions, by step.
         calls: The calls that have ended, by ``request_id``.
     """
 
-    __slots__ = ("_cause", "_executors", "calls", "counts", "deadline", "doubt", "question", "scope", "stopping")
+    __slots__ = (
+        "_cause",
+        "_executors",
+        "calls",
+        "counts",
+        "deadline",
+        "doubt",
+        "has_ended",
+        "question",
+        "scope",
+        "stopping",
+    )
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
@@ -44,6 +56,7 @@ class Attempt:
         self.question: Question | None = None
         self.doubt: Doubt | None = None
         self.stopping = False
+        self.has_ended = False
         self.counts: dict[str, int] = {}
         self.calls: dict[str, tuple[ExecutionRequest, ExecutionResult]] = {}
         self._executors: list[BoundEngine] = []

@@ -23,7 +23,7 @@ from ..stores.memory import MemoryCheckpoints
 from ._events import RunCompleted, RunEvent, RunStarted
 from ._history import HistoryEntry, read_history
 from ._observers import Observer
-from ._position import Cursor, Owner, Position, decode
+from ._position import Cursor, Owner, Position, decode, json_copy
 from ._result import RunResult
 from ._run import Emit, Run
 from ._store_calls import store_value
@@ -89,6 +89,7 @@ class BoundGraph(Generic[S]):
 
         Raises:
             AgentError: ``THREAD_BUSY``: the thread has a run that has not ended; ``INVALID_STATE``; ``STORE_ERROR``.
+            DeclarationError: `thread_id`, `metadata` or `timeout` is not valid.
             trio.Cancelled: The caller's own scope was cancelled. `resume` continues the run.
         """
         return self._run(thread_id, initial, checkpoints, metadata, _end(deadline, timeout), None)
@@ -138,7 +139,7 @@ class BoundGraph(Generic[S]):
         Raises:
             AgentError: ``THREAD_NOT_FOUND``; ``GRAPH_CHANGED``; ``THREAD_BUSY``: this object is running it; ``FORBIDDEN``: it belongs
                 to another principal or session, or to anonymous callers of another transport; ``STORE_ERROR``.
-            DeclarationError: There is no question for the answer.
+            DeclarationError: There is no question for the answer, or it has no JSON form.
         """
         return self._resume(thread_id, answer, node, checkpoints, _end(deadline, timeout), None)
 
@@ -188,8 +189,7 @@ class BoundGraph(Generic[S]):
         deadline: float,
         emit: Emit | None,
     ) -> RunResult[S]:
-        if not 0 < len(str(thread_id).encode(errors="replace")) <= MAX_THREAD_ID_BYTES:
-            raise DeclarationError(f"a thread_id is a text of 1-{MAX_THREAD_ID_BYTES} bytes")
+        _check_thread_id(thread_id)
         store = self.checkpoints if checkpoints is None else checkpoints
         state = msgspec.Raw(await self.graph.form.write(initial))
         with self._taken(thread_id):
@@ -336,12 +336,17 @@ def _take_answer(position: Position, thread_id: str, answer: Any, node: str | No
             f"the run on the thread {thread_id!r} has no one question for this answer; nodes that have asked: {there}"
             + (" (choose one with node=...)" if len(waiting) > 1 else "")
         )
-    position.answers.setdefault(node, []).append(msgspec.json.decode(msgspec.json.encode(answer)))
+    position.answers.setdefault(node, []).append(json_copy(answer, "the answer"))
     del waiting[node]
 
 
+def _check_thread_id(thread_id: object) -> None:
+    if not isinstance(thread_id, str) or not 0 < len(thread_id.encode(errors="replace")) <= MAX_THREAD_ID_BYTES:
+        raise DeclarationError(f"a thread_id is a text of 1-{MAX_THREAD_ID_BYTES} bytes, not {thread_id!r:.40}")
+
+
 def _metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {} if metadata is None else dict(msgspec.json.decode(msgspec.json.encode(dict(metadata))))
+    return {} if metadata is None else json_copy(dict(metadata), "the metadata")
 
 
 def _end(deadline: float | None, timeout: float | None) -> float:

@@ -15,13 +15,14 @@ from .._engine.engine import BoundEngine
 from .._execution.model_calls import ModelCall, ModelResult, request_id_of, request_of, run_side_by_side
 from .._model.context import AgentContext
 from .._model.error_info import ErrorInfo
+from .._model.errors import ClosedError
 from .._model.events import ExecutionCompleted
 from .._model.ids import MAX_REQUEST_ID_BYTES
 from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
 from .._model.run import RunContext
 from ._attempt import Attempt
-from ._position import Doubt, Question
+from ._position import Doubt, Question, json_copy
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -101,6 +102,7 @@ class NodeContext:
 
         Raises:
             AgentError: What the execution ended with.
+            ClosedError: The node has ended.
         """
         executor = self._executor()
         request, read = executor.typed_request(tool, args, kwargs)
@@ -155,13 +157,15 @@ class NodeContext:
             question: JSON-shaped.
 
         Raises:
-            TypeError: The question has no JSON form.
+            DeclarationError: The question has no JSON form.
+            ClosedError: The node has ended.
         """
+        await self._check_time()
         number = self._attempt.next_number("?")
         answers = self._run.position.answers.get(self.node, [])
         if number <= len(answers):
             return answers[number - 1]
-        value = msgspec.json.decode(msgspec.json.encode(question))
+        value = json_copy(question, f"the question of the node {self.node}")
         if self._attempt.question is None:
             self._attempt.question = Question(node=self.node, value=value)
         return await self._attempt.stop_and_wait()
@@ -223,7 +227,13 @@ class NodeContext:
         raise AssertionError("the last event of an execution carries its result")
 
     async def _check_time(self) -> None:
-        """Wait for the cancel of the node if it is due."""
+        """Wait for the cancel of the node if it is due.
+
+        Raises:
+            ClosedError: The node has ended.
+        """
+        if self._attempt.has_ended:
+            raise ClosedError(f"the context of the node {self.node} was used after the node had ended")
         if self._attempt.stopping or self.remaining() <= 0:
             await self._attempt.stop_and_wait() if self._attempt.stopping else await trio.sleep_forever()
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .._model.error_info import ErrorInfo
+from .._model.errors import DeclarationError
 from ._saved_calls import SavedCall
 
 Owner = tuple[str | None, str | None, str]
@@ -94,6 +95,22 @@ class Position(msgspec.Struct, kw_only=True, omit_defaults=True):
     doubts: dict[str, Doubt] = {}
     metadata: Mapping[str, Any] = {}
     error: ErrorInfo | None = None
+
+
+def json_copy(value: Any, what: str) -> Any:
+    """The value as it is read from a checkpoint.
+
+    Args:
+        value: JSON-shaped.
+        what: Begins the message.
+
+    Raises:
+        DeclarationError: It has no JSON form.
+    """
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise DeclarationError(f"{what} has no JSON form: {problem}") from None
 
 
 encode = msgspec.json.Encoder().encode

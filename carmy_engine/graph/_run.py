@@ -348,6 +348,7 @@ class Run:
                 raise
             data, raised = None, Fault(error)  # the node left a scope open; trio closed it
         finally:
+            attempt.has_ended = True
             self._attempts.discard(attempt)
         return data, raised
 

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import trio
 
-from carmy_engine import AgentContext, AgentError, App, BoundEngine, Cause, DeclarationError, ExecutionRequest, tool
+from carmy_engine import (
+    AgentContext,
+    AgentError,
+    App,
+    BoundEngine,
+    Cause,
+    ClosedError,
+    DeclarationError,
+    ExecutionRequest,
+    tool,
+)
 from carmy_engine.abc import Checkpoint
 from carmy_engine.graph import (
     END,
@@ -501,3 +511,63 @@ async def test_a_graph_tool_that_asks() -> None:
         run = await graph.bind(engine).resume(details["thread_id"], answer=9)
         assert run.state.left == 9
         assert (await engine.execute(request)).unwrap()["left"] == 9
+
+
+async def test_a_context_ends_with_its_node() -> None:
+    """A context that is kept cannot be used when its node has ended: its calls would belong to no run."""
+    effects: list[str] = []
+    kept: list[NodeContext] = []
+
+    @tool(effect="write", register=False)
+    async def pay() -> None:
+        """Pay."""
+        effects.append("paid")
+
+    async def keeps(state: State, ctx: NodeContext) -> None:
+        kept.append(ctx)
+
+    graph = StateGraph(State).node("a", keeps).compile()
+    async with App("shop").add(pay).open() as engine:
+        await graph.bind(engine).run("t", State())
+        for use in (lambda: kept[0].call(pay), lambda: kept[0].dispatch("pay"), lambda: kept[0].interrupt("well?")):
+            with pytest.raises(ClosedError, match="the context of the node a was used after the node had ended"):
+                await use()
+    assert effects == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"thread_id": ""}, "a thread_id is a text of 1-256 bytes"),
+        ({"thread_id": "x" * 257}, "a thread_id is a text of 1-256 bytes"),
+        ({"thread_id": 5}, "a thread_id is a text of 1-256 bytes, not 5"),
+        ({"metadata": {"a": object()}}, "the metadata has no JSON form"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0"),
+    ],
+)
+async def test_what_is_not_valid_runs_nothing(wrong: dict[str, Any], told: str) -> None:
+    """A wrong argument of `run` is refused before anything is saved."""
+    graph = StateGraph(State).node("a", mark("a")).compile()
+    arguments: dict[str, Any] = {"thread_id": "t", "initial": State(), **wrong}
+    async with App("empty").open() as engine:
+        bound = graph.bind(engine)
+        with pytest.raises(DeclarationError, match=told):
+            await bound.run(**arguments)
+        assert await bound.history("t") == []
+
+
+async def test_an_answer_and_a_question_are_json() -> None:
+    """A question without a JSON form fails its node; such an answer is refused, and the run waits on."""
+
+    async def asks(state: State, ctx: NodeContext) -> None:
+        await ctx.interrupt(object() if state.left else "well?")
+
+    graph = StateGraph(State).node("a", asks).compile()
+    async with App("empty").open() as engine:
+        bound = graph.bind(engine)
+        run = await bound.run("t", State(left=1))
+        assert (run.status, run.error and run.error.code) == (RunStatus.FAILED, "NODE_PANIC")
+        await bound.run("u", State())
+        with pytest.raises(DeclarationError, match="the answer has no JSON form"):
+            await bound.resume("u", answer=object())
+        assert (await bound.resume("u", answer=1)).status is RunStatus.COMPLETED
