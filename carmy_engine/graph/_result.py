@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from .._model.cause import Cause
 from .._model.checkpoint import RunStatus
-from .._model.error_info import ErrorInfo
+from .._model.error_info import ErrorCategory, ErrorInfo
 from .._model.errors import AgentError
 from ._position import Doubt, Question
 
@@ -58,10 +58,13 @@ def stopped(result: RunResult[Any]) -> AgentError:
     """The error for a run that waits for an answer, or whose outcome is in doubt."""
     if result.doubts:
         doubt = result.doubts[0]
-        return AgentError.standard(
+        return AgentError(
             "EXECUTION_UNCERTAIN",
             f"the node {doubt.node} called {doubt.tool}, and the outcome of {doubt.execution_id} is not known",
-            suggested_action="Settle the execution, then resume the run.",
+            ErrorCategory.CONFLICT,
+            recoverable=True,
+            retryable=True,  # unlike a call in doubt: the run continues under the same request_id once that is settled
+            suggested_action="Settle the execution, then resume the run. If a tool runs the graph, send the same call again.",
             details={
                 "state": doubt.state,
                 "execution_id": doubt.execution_id,

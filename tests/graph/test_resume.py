@@ -362,3 +362,39 @@ async def test_a_graph_tool_outlives_a_cut_off_call() -> None:
         again = await engine.execute(request)
     assert again.unwrap() == {"answers": [], "receipt": "r1"}
     assert effects == ["paid", "waited"]
+
+
+async def test_a_graph_tool_in_doubt() -> None:
+    """A call of a graph tool whose run is in doubt names what to settle; sent again after that, it continues the run."""
+    effects: list[str] = []
+    started = trio.Event()
+
+    @tool(effect="write", register=False)
+    async def pay() -> str:
+        """Pay, and never answer."""
+        effects.append("paid")
+        started.set()
+        await trio.sleep_forever()
+        return ""
+
+    async def pays(state: State, ctx: NodeContext) -> State:
+        return State((), await ctx.call(pay))
+
+    graph = StateGraph(State).node("a", pays).compile()
+    store = MemoryStore()
+    async with App("shop").add(pay, graph.as_tool("checkout", effect="write")).store(store).open() as engine:
+        request = ExecutionRequest(tool="checkout", request_id="r1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(engine.execute, request)
+            await started.wait()
+            nursery.cancel_scope.cancel()
+        (entry,) = await store.entries(tool="pay")
+        for _ in range(2):
+            error = (await engine.execute(request)).error
+            assert error is not None
+            assert (error.code, error.retryable) == ("EXECUTION_UNCERTAIN", True)
+            assert (error.details or {})["execution_id"] == entry.execution_id
+        outcome = Outcome(execution_id=entry.execution_id, data_json=b'"r7"')
+        assert await store.complete(entry.identity, entry.execution_id, outcome, time.time())
+        assert (await engine.execute(request)).unwrap() == {"answers": [], "receipt": "r7"}
+    assert effects == ["paid"]
