@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Generic, Literal, TypeVar
 
@@ -39,9 +38,7 @@ class CompiledGraph(Generic[S]):
         self.name = name
         self.layout = layout
         self.form = form
-        schema = msgspec.json.encode(form.schema, order="sorted")
-        lines = [*layout.describe(), f"state {hashlib.sha256(schema).hexdigest()[:16]}"]
-        self.version = msgspec.Raw(msgspec.json.encode(lines))
+        self.version = msgspec.Raw(msgspec.json.encode([*layout.describe(), *form.describe()]))
 
     def bind(
         self, engine: BoundEngine, *, checkpoints: CheckpointStore | None = None, observers: Sequence[Observer] = ()
@@ -96,10 +93,12 @@ class CompiledGraph(Generic[S]):
             *(f"removed: {line}" for line in then if line not in now),
             *(f"added: {line}" for line in now if line not in then),
         ]
+        if not differences:
+            return  # the same nodes in another order
         raise AgentError.standard(
             "GRAPH_CHANGED",
             f"the run on the thread {thread_id!r} was saved by another version of the graph {self.name!r}:"
-            f" {'; '.join(differences) or 'the order of nodes'}",
+            f" {'; '.join(differences)}",
             suggested_action="Resume it with the version that has saved it, or start a new run on another thread.",
             details={"differences": differences},
         )

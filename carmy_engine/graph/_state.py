@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -12,6 +13,7 @@ import trio
 from .._model.compiled_tool import TakesLong
 from .._model.error_boundary import Fault, as_agent_error, call_foreign
 from .._model.errors import AgentError, DeclarationError
+from .._model.type_guards import is_dict, is_list
 from .._schema.work import Work
 from .._tools.tool_objects import parser_of_type, renderer_of_type
 
@@ -43,6 +45,17 @@ class StateForm(Generic[S]):
                 f"{state.__qualname__} names a type that is not defined at the level of its module"
             ) from None
 
+    def describe(self) -> Iterator[str]:
+        """One line for each field: states of two versions have the same form if these lines are the same.
+
+        Titles, descriptions and defaults do not count: a saved state has all fields.
+        """
+        shape: dict[str, Any] = _shape(self.schema)
+        fields: dict[str, Any] = shape.pop("properties", {})
+        for name in sorted(fields):
+            yield f"field {name} {_digest(fields[name])}"
+        yield f"state {_digest(shape)}"
+
     async def read(self, data: bytes | msgspec.Raw) -> S:
         """The state in JSON. A long one is read in a worker thread.
 
@@ -71,6 +84,28 @@ class StateForm(Generic[S]):
                 raise _invalid(problem) from None
         data: bytes = await _in_thread(found, Work(is_output=True))
         return data
+
+
+_ANNOTATIONS = frozenset({"title", "description", "examples", "default", "deprecated", "$schema"})
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs"})
+"""Keywords whose value has schemas by name, so its keys are no keywords."""
+
+
+def _shape(schema: Any) -> Any:
+    """A JSON Schema without what does not change the values that fit."""
+    if is_list(schema):
+        return [_shape(each) for each in schema]
+    if not is_dict(schema):
+        return schema
+    return {
+        key: {name: _shape(each) for name, each in value.items()} if key in _BY_NAME else _shape(value)
+        for key, value in schema.items()
+        if key not in _ANNOTATIONS
+    }
+
+
+def _digest(shape: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(shape, order="sorted")).hexdigest()[:16]
 
 
 def _long(problem: AgentError | Fault) -> TakesLong | None:

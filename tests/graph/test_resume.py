@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 import trio
 
 from carmy_engine import AgentError, App, BoundEngine, ExecutionRequest, tool
 from carmy_engine.abc import Identity, Outcome
-from carmy_engine.graph import MemoryCheckpoints, NodeContext, RunStatus, StateGraph
+from carmy_engine.graph import CompiledGraph, MemoryCheckpoints, NodeContext, RunStatus, StateGraph
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import SqliteStore
 from tests.graph.victim import Order, Orders, Report
@@ -298,6 +299,61 @@ async def test_another_version_of_the_graph() -> None:
     assert raised.value.details == {
         "differences": ["removed: edge a -> b", "removed: node b", "added: edge a -> c", "added: node c"]
     }
+
+
+async def test_the_order_of_nodes_is_no_version() -> None:
+    """Nodes may be declared in another order, and have other functions, timeouts and retries."""
+
+    async def asks(state: State, ctx: NodeContext) -> None:
+        await ctx.interrupt("well?")
+
+    async def ends(state: State) -> State:
+        return State(("ended",))
+
+    store = MemoryCheckpoints()
+    old = StateGraph(State).node("a", asks).node("b", asks).node("c", asks).edge("a", "b").edge("b", "c").compile()
+    new = (
+        StateGraph(State)
+        .node("a", asks)
+        .node("c", ends)
+        .node("b", ends, timeout=5, retries=1)
+        .edge("b", "c")
+        .edge("a", "b")
+    )
+    async with App("shop").open() as engine:
+        await old.bind(engine, checkpoints=store).run("t", State())
+        run = await new.compile().bind(engine, checkpoints=store).resume("t", answer=1)
+    assert run.unwrap() == State(("ended",))
+
+
+async def test_another_version_of_the_state() -> None:
+    """A state with other fields is refused, naming them; one with other texts and defaults is not."""
+
+    async def asks(state: Any, ctx: NodeContext) -> None:
+        await ctx.interrupt("well?")
+
+    def version(**fields: Any) -> CompiledGraph[Any]:
+        made = pydantic.create_model("Ticket", **fields)
+        return StateGraph(made, name="tickets").node("a", asks).compile()
+
+    old = version(subject=(str, "old"), title=(str, ""), size=(int, 1))
+    same = version(
+        subject=(str, pydantic.Field("new", description="What it is about.")), title=(str, ""), size=(int, 2)
+    )
+    new = version(subject=(str, "old"), size=(str, ""), priority=(int, 1))
+    store = MemoryCheckpoints()
+    async with App("shop").open() as engine:
+        await old.bind(engine, checkpoints=store).run("t", old.form.type())
+        with pytest.raises(AgentError, match="GRAPH_CHANGED") as raised:
+            await new.bind(engine, checkpoints=store).resume("t", answer=1)
+        differences = (raised.value.details or {})["differences"]
+        assert [line.rpartition(" ")[0] for line in differences] == [
+            "removed: field size",
+            "removed: field title",
+            "added: field priority",
+            "added: field size",
+        ]
+        assert (await same.bind(engine, checkpoints=store).resume("t", answer=1)).status is RunStatus.COMPLETED
 
 
 async def test_a_run_belongs_to_its_caller() -> None:
