@@ -262,8 +262,8 @@ class StreamProgress(Progress):
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """See `Progress.report`. A number that is not finite is left out."""
         fields = {
-            "progress": _finite(progress),
-            "total": None if total is None else _finite(total),
+            "progress": finite(progress),
+            "total": None if total is None else finite(total),
             "message": sendable_text(message) if message else None,
         }
         if threading.get_ident() == self._thread:
@@ -279,7 +279,7 @@ class StreamProgress(Progress):
         Raises:
             AgentError: ``INVALID_OUTPUT``, when the value is not JSON-shaped.
         """
-        data = _render(value)
+        data = render_part(value)
         if threading.get_ident() == self._thread:
             await self._stream.put_partial(self._execution, data)
         else:  # in a task of asyncio
@@ -287,7 +287,7 @@ class StreamProgress(Progress):
 
     def partial_from_thread(self, value: Any) -> None:
         """See `Progress.partial_from_thread`."""
-        trio.from_thread.run(self._stream.put_partial, self._execution, _render(value))
+        trio.from_thread.run(self._stream.put_partial, self._execution, render_part(value))
 
     def log(self, level: LogLevel, message: str) -> bool:
         """See `Progress.log`."""
@@ -314,7 +314,7 @@ class StreamProgress(Progress):
             self._stream.put(ToolProgress, self._execution, **fields)
 
 
-def _finite(number: float) -> float | None:
+def finite(number: float) -> float | None:
     """The number as a plain int or float; None if it is not finite."""
     try:
         if math.isfinite(number):
@@ -329,7 +329,12 @@ def _size(event: ToolProgress | ToolLog) -> int:
     return size + len(event.partial_json or b"") if isinstance(event, ToolProgress) else size
 
 
-def _render(value: Any) -> bytes:
+def render_part(value: Any) -> bytes:
+    """A part of a result as JSON.
+
+    Raises:
+        AgentError: ``INVALID_OUTPUT``, when it is not JSON-shaped.
+    """
     try:
         data = pydantic_core.to_json(value, inf_nan_mode="constants")
         pydantic_core.from_json(data, allow_inf_nan=False)

@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
-import pydantic_core
 
+from .._execution.event_stream import finite, render_part
 from .._execution.invoke import output_error
 from .._model.cause import Cause
 from .._model.client_features import LogLevel
 from .._model.compiled_tool import CompiledTool, TakesLong
 from .._model.context import SILENT, AgentContext, Cancellation, Progress
 from .._model.error_boundary import as_agent_error, declared_error, json_safe
-from .._model.errors import AgentError
 from .._model.text import bounded_text, sendable_text
 from .._schema.work import Work
 from .._tools.declaration import compile_tool
@@ -56,6 +55,7 @@ from .messages import (
 
 _READ_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
+_MAX_INTEGER = 2**63
 
 
 def main(commands: int, replies: int, engine: int) -> NoReturn:
@@ -284,8 +284,8 @@ class _PipeProgress(Progress):
         self._send(
             Report(
                 id=self._running.id,
-                progress=_finite(progress),
-                total=None if total is None else _finite(total),
+                progress=_number(progress),
+                total=None if total is None else _number(total),
                 message=sendable_text(message) if message else None,
             )
         )
@@ -297,13 +297,7 @@ class _PipeProgress(Progress):
             AgentError: ``INVALID_OUTPUT``, when the value is not JSON-shaped; ``CANCELLED``, when the call was asked to stop.
         """
         running = self._running
-        try:
-            data = pydantic_core.to_json(value, inf_nan_mode="constants")
-            pydantic_core.from_json(data, allow_inf_nan=False)
-        except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
-            raise AgentError.standard(
-                "INVALID_OUTPUT", f"a partial result cannot be written as JSON: {error}"
-            ) from None
+        data = render_part(value)
         running.taken.clear()
         running.cancellation.check()
         self._send(Part(id=running.id, data=msgspec.Raw(data)))
@@ -335,8 +329,10 @@ class _LogProgress(_PipeProgress):
         SILENT.partial_from_thread(value)
 
 
-def _finite(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None
+def _number(number: float) -> float | None:
+    """A number of a report; as a float, if it is an integer that the encoder of messages does not take."""
+    found = finite(number)
+    return found if found is None or abs(found) < _MAX_INTEGER else float(found)
 
 
 def _context_of(call: Call, running: _RunningCall, send: Callable[[Message], None]) -> AgentContext:

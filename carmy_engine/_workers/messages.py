@@ -129,8 +129,8 @@ class Report(Message, frozen=True, kw_only=True):
     """From a worker: see `Progress.report`."""
 
     id: int
-    progress: float | None
-    total: float | None
+    progress: int | float | None
+    total: int | float | None
     message: str | None
 
 

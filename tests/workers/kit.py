@@ -96,6 +96,12 @@ def reports(ctx: AgentContext, parts: int) -> str:
 
 
 @tool(effect="none", run_in="process", parallel_safe=True, register=False)
+def counts(ctx: AgentContext, progress: float, total: int) -> None:
+    """Report once."""
+    ctx.progress.report(int(progress) if progress.is_integer() else progress, total)
+
+
+@tool(effect="none", run_in="process", parallel_safe=True, register=False)
 def bad_part(ctx: AgentContext) -> str:
     """Send what is not JSON."""
     ctx.progress.partial_from_thread(object())
@@ -233,6 +239,6 @@ def takes_turns() -> int:
 
 
 TOOLS = [
-    process_id, shift, whole, text, numbers, context_of, reports, bad_part, logs, fails, dies, spins, sleeps_with_children,
+    process_id, shift, whole, text, numbers, context_of, reports, counts, bad_part, logs, fails, dies, spins, sleeps_with_children,
     leaves_child_and_dies, polite, descriptors, allocates, waits, takes_turns,
 ]  # fmt: skip

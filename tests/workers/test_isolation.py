@@ -27,6 +27,7 @@ from carmy_engine import (
     Settings,
     StartupError,
     State,
+    ToolProgress,
     WorkerSettings,
     tool,
 )
@@ -102,6 +103,17 @@ async def test_events_are_those_of_a_thread() -> None:
     last = [[type(event).__name__ for event in events[-4:]] for events in seen]
     assert last[0] == last[1] == ["ToolLog", "ToolProgress", "ToolCompleted", "ExecutionCompleted"]
     assert [events[-3].message for events in seen] == ["done", "done"]
+
+
+@pytest.mark.parametrize(("progress", "total"), [(3, 4), (0.5, 1), (2, 10**400)])
+async def test_numbers_of_reports_are_those_of_a_thread(progress: float, total: int) -> None:
+    """A whole number stays one, and a total that no float can hold is left out."""
+    seen: list[Any] = []
+    request = ExecutionRequest(tool="counts", arguments={"progress": progress, "total": total})
+    for opened in (isolated(kit.counts), App("thread").add(in_thread(kit.counts)).open()):
+        async with opened as engine, engine.stream(request) as events:
+            seen += [repr((event.progress, event.total)) async for event in events if isinstance(event, ToolProgress)]
+    assert seen == 2 * [repr((progress, total if total < 10 else None))]
 
 
 async def test_reports_without_a_reader_are_dropped() -> None:
