@@ -11,7 +11,7 @@ import pytest
 PROGRAMS = [
     ("import carmy_websocket", "trio_websocket", "websocket"),
     ("from carmy_websocket import open_websocket", "wsproto", "websocket"),
-    ("from carmy_mcp import open_mcp", "mcp_types", "mcp"),
+    ("from carmy_mcp import open_mcp", "httpx2", "mcp"),
     ("from carmy_http import open_http", "httpx2", "http-client"),
     ("from carmy_engine import App; App('x').openapi({})", "httpx2", "openapi"),
     ("from carmy_engine.stores.sqlite import SqliteStore", "apsw", "sqlite"),
@@ -66,13 +66,24 @@ def test_check_needs_no_extra() -> None:
     assert "pip install 'carmy-engine[http]'" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["mcp.py", "mcp/__init__.py"])
+@pytest.mark.parametrize("name", ["wsproto.py", "wsproto/__init__.py"])
 def test_a_module_with_the_name_of_a_package_is_pointed_out(tmp_path: Path, name: str) -> None:
-    """A project's own `mcp` hides the SDK, which the client of MCP needs: the error has its place. Servers need no SDK."""
+    """A project's own `wsproto` hides the library that WebSocket needs: the error has its place."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
+    program = "import sys\nsys.path.insert(0, sys.argv[1])\nimport carmy_websocket"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=50, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert f"WebSocket needs the package 'wsproto', but {tmp_path / name} has its name: rename that" in last
+
+
+def test_mcp_needs_no_sdk(tmp_path: Path) -> None:
+    """A project's own `mcp` disturbs neither the server of MCP nor its client."""
+    (tmp_path / "mcp.py").touch()
     program = """
-import logging, sys, trio
+import sys, trio
 sys.path.insert(0, sys.argv[1])
 from carmy_engine import App
 import carmy_mcp
@@ -89,5 +100,4 @@ carmy_mcp.open_mcp
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.stdout == "served\n"
-    last = done.stderr.splitlines()[-1]
-    assert f"the client of MCP needs the package 'mcp', but {tmp_path / name} has its name: rename that" in last
+    assert done.returncode == 0

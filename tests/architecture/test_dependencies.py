@@ -46,7 +46,7 @@ FRAMEWORKS = {
 OPTIONAL = {"langchain", "langgraph", "llama-index", "openai-agents", "pydantic-ai"}
 """Extras for one agent framework each: `all` leaves them out, since a program uses one."""
 
-USES_INTERNALS = ["trio", "pydantic", "hypercorn", "trio-websocket", "mcp"]
+USES_INTERNALS = ["trio", "pydantic", "hypercorn", "trio-websocket"]
 """Libraries whose internals are used: a new minor version may change them."""
 
 

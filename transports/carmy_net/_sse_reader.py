@@ -9,6 +9,9 @@ import msgspec
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Limit of one event: eight times the default limit of a tool's output."""
 
+MAX_RETRY_DIGITS = 9
+"""Of ``retry``, in milliseconds: eleven days."""
+
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -45,6 +48,12 @@ class EventReader:
         self._kind = ""
         self._data = bytearray()
         self._id = ""
+        self._retry: float | None = None
+
+    @property
+    def retry_secs(self) -> float | None:
+        """Seconds to wait before connecting again, as the stream has set them; None before that."""
+        return self._retry
 
     @property
     def last_id(self) -> str:
@@ -97,6 +106,8 @@ class EventReader:
             self._kind = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) <= MAX_RETRY_DIGITS:
+            self._retry = int(value) / 1000
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:

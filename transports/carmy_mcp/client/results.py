@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import mcp_types as types
 import msgspec
-from mcp.shared.exceptions import MCPError
 
 from carmy_engine import AgentError, ErrorInfo, ExecutionResult, NextAction
 from carmy_engine.transport import (
@@ -19,6 +17,8 @@ from carmy_engine.transport import (
     output_too_large,
 )
 
+from ..protocol.blocks import content_of_block
+from ..protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from ..protocol.listing import WRAPPED
 from .catalog import FarTool
 
@@ -41,15 +41,40 @@ class Answered(NamedTuple):
     ran: bool
 
 
+class CallResult(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to a call."""
+
+    content: list[dict[str, Any]] = []
+    structured_content: Any = msgspec.UNSET
+    is_error: bool = False
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+_answer = msgspec.json.Decoder(CallResult)
+
+
+def call_result(result: msgspec.Raw) -> CallResult:
+    """The answer in a result.
+
+    Raises:
+        AgentError: ``INVALID_OUTPUT``: it cannot be read.
+    """
+    try:
+        return _answer.decode(result)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise unreadable() from None
+
+
 def answered(
-    answer: types.CallToolResult | types.InputRequiredResult,
+    answer: CallResult,
     tool: FarTool | None,
     execution_id: str,
     duration_ms: float,
 ) -> Answered:
     """The outcome in the answer to a call.
 
-    A success has the structured content, else the text of a single block of text, else all blocks as they came.
+    A success has the structured content, else the content: a single block of text as its text, another single block as its content,
+    several as a list.
 
     Args:
         answer: The answer.
@@ -57,11 +82,6 @@ def answered(
         execution_id: For servers that give none.
         duration_ms: Likewise.
     """
-    if isinstance(answer, types.InputRequiredResult):
-        asked = sorted({str(request.method) for request in (answer.input_requests or {}).values()})
-        words = "the server asks for something in the middle of the call, which this client does not support"
-        asking = _with(_tool_error(words), {"asked": asked})
-        return Answered(ExecutionResult(execution_id=execution_id, error=asking, duration_ms=duration_ms), ran=True)
     meta: Mapping[str, Any] = answer.meta or {}
     data, error = (None, _error_in(answer)) if answer.is_error else _output(answer, tool)
     duration = meta.get("carmy/duration_ms")
@@ -82,7 +102,7 @@ def answered(
     return Answered(result, ran=ran)
 
 
-def error_answered(error: MCPError, tool: str, *, known: bool) -> ErrorInfo:
+def error_answered(error: JsonRpcError, tool: str, *, known: bool) -> ErrorInfo:
     """The error in a JSON-RPC error that answers a call.
 
     Args:
@@ -90,32 +110,48 @@ def error_answered(error: MCPError, tool: str, *, known: bool) -> ErrorInfo:
         tool: The tool's name.
         known: The server lists the tool.
     """
-    data = error.error.data
-    if isinstance(data, dict) and (found := _info(cast("dict[str, Any]", data).get("error"))) is not None:
+    found = own_error(error)
+    if found is not None:
         return found
-    if not known and error.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
+    if not known and error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
         return AgentError.standard("TOOL_NOT_FOUND", f"the server has no tool '{tool}'", details={"tool": tool}).info
-    words = _cut(error.error.message)
-    return _with(_tool_error("the server refused the call, or failed"), {"code": error.code, "text": words})
+    return refused(error)
 
 
-def _error_in(answer: types.CallToolResult) -> ErrorInfo:
+def refused(error: JsonRpcError) -> ErrorInfo:
+    """The error for a JSON-RPC error that has no meaning here; the words of the server are data."""
+    details = {"code": error.code, "text": cut(error.message)}
+    return _with(_tool_error("the server refused the call, or failed"), details)
+
+
+def own_error(error: JsonRpcError) -> ErrorInfo | None:
+    """The error of a server of this package in a JSON-RPC error; None if there is none."""
+    data = error.data
+    return _info(cast("dict[str, Any]", data).get("error")) if isinstance(data, dict) else None
+
+
+def question_answered(asked: Sequence[str], message: str) -> ErrorInfo:
+    """The error of a call whose server asks for what its caller does not offer."""
+    return _with(_tool_error(message), {"asked": list(asked)})
+
+
+def _error_in(answer: CallResult) -> ErrorInfo:
     found = _info((answer.meta or {}).get("carmy/error"))
     if found is not None:
         return found
-    words = "\n".join(block.text for block in answer.content if isinstance(block, types.TextContent))
-    return _with(_tool_error("the tool failed; the text in the details is its server's"), {"text": _cut(words)})
+    words = "\n".join(block["text"] for block in answer.content if _is_text(block))
+    return _with(_tool_error("the tool failed; the text in the details is its server's"), {"text": cut(words)})
 
 
-def _output(answer: types.CallToolResult, tool: FarTool | None) -> tuple[bytes | None, ErrorInfo | None]:
+def _output(answer: CallResult, tool: FarTool | None) -> tuple[bytes | None, ErrorInfo | None]:
     try:
         return _render(_value(answer, tool)), None
     except AgentError as problem:
         return None, problem.info
 
 
-def _value(answer: types.CallToolResult, tool: FarTool | None) -> Any:
-    if "structured_content" in answer.model_fields_set:
+def _value(answer: CallResult, tool: FarTool | None) -> Any:
+    if answer.structured_content is not msgspec.UNSET:
         content = answer.structured_content
         wrapped = tool is not None and tool.wrapped
         return cast("dict[str, Any]", content)[WRAPPED] if wrapped and _is_wrapping(content) else content
@@ -123,9 +159,14 @@ def _value(answer: types.CallToolResult, tool: FarTool | None) -> Any:
         raise _unfit("", "has no structured content, which the server has promised")
     if not answer.content:
         return None
-    if len(answer.content) == 1 and isinstance(answer.content[0], types.TextContent):
-        return answer.content[0].text
-    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
+    if len(answer.content) == 1:
+        block = answer.content[0]
+        return block["text"] if _is_text(block) else content_of_block(block)
+    return [content_of_block(block) for block in answer.content]
+
+
+def _is_text(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
 def _is_wrapping(content: Any) -> bool:
@@ -178,5 +219,6 @@ def _next_actions(meta: Mapping[str, Any]) -> tuple[NextAction, ...]:
         return ()
 
 
-def _cut(words: str) -> str:
+def cut(words: str) -> str:
+    """Words of a server, of a bounded size."""
     return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"

@@ -1,34 +1,30 @@
-"""To a server that is a child process: JSON-RPC over its standard input and output."""
+"""The link to a server that is a child process: JSON-RPC over its standard input and output."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
-import math
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
-from weakref import WeakValueDictionary
 
-import anyio
-import mcp_types as types
-import msgspec
 import trio
-from mcp.client.stdio import get_default_environment
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
-from mcp_types.jsonrpc import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from carmy_engine import grace
-from carmy_engine.codec import one_line
-from carmy_net import FLUSH_SECONDS, SendQueue
+from carmy_engine.transport import RateLimitedLogger
+from carmy_net import FLUSH_SECONDS, QueuedMessage, SendQueue
 from carmy_stdio import Child, LineChannel, open_child
 
+from ..protocol.connection import key_of
+from ..protocol.messages import ErrorResponse, Id, Notification, Request, Response, decode_leniently, id_in_unreadable
 from .limits import McpClientLimits
-from .link import CALL, Call, Failure, Hear, Incoming, Sent
+from .link import LostError, NotSentError, Outgoing, Receiver, UnreadableError
 
-log = logging.getLogger("carmy.mcp")
+log = RateLimitedLogger(logging.getLogger("carmy.mcp"))
+
+INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables that every program needs. A server sees no others, except those that it is given."""
 
 
 @asynccontextmanager
@@ -40,69 +36,52 @@ async def open_process(
     Raises:
         ClosedError: The command cannot be started.
     """
-    async with open_child(command, get_default_environment() | dict(env or {}), cwd) as child:
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    async with open_child(command, inherited | dict(env or {}), cwd) as child:
         link = StdioLink(child, limits.max_answer_bytes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.write)
             try:
                 yield link
             finally:
-                await link.close()
+                await link.flush()
                 nursery.cancel_scope.cancel()
 
 
+class _Waiting:
+    """A request without an answer."""
+
+    __slots__ = ("answer", "answered", "message")
+
+    def __init__(self, message: QueuedMessage) -> None:
+        self.message = message
+        self.answered = trio.Event()
+        self.answer: Response | ErrorResponse | None = None
+
+
 class StdioLink:
-    """See `carmy_mcp.client.link.Link`."""
+    """See `carmy_mcp.client.link.Link`.
+
+    Args:
+        child: The server.
+        max_answer_bytes: Of one message of the server. A longer one ends the connection: the rest of it is not to be had.
+    """
+
+    has_headers = False
+    session = ""
 
     def __init__(self, child: Child, max_answer_bytes: int) -> None:
         self._max_bytes = max_answer_bytes
-        self.listeners: dict[str | int, Hear] = {}
-        self.streams = Incoming(self._receive, self.listeners), Sent(self._send)
         self._child = child
-        self._channel = LineChannel(child.receive_some, child.send_all, self._max_bytes)
+        self._channel = LineChannel(child.receive_some, child.send_all, self._max_bytes, child.write_at_once)
         self._out = SendQueue(log=log)
-        self._calls: WeakValueDictionary[str | int, Call] = WeakValueDictionary()
-        """Weak: the waiting task holds its call, and a call that was left needs no entry."""
+        self._waiting: dict[Id, _Waiting] = {}
         self._lost: str | None = None
+        self._receiver: Receiver | None = None
 
-    def failure(self, error: MCPError, call: Call) -> tuple[Failure, str] | None:
-        """See `carmy_mcp.client.link.Link.failure`."""
-        if error.code != types.CONNECTION_CLOSED or self._lost is None:
-            return None
-        sent = call.message is not None and call.message.taken
-        return "lost" if sent else "not_sent", self._lost
-
-    async def write(self) -> None:
-        """Write what is queued, until nothing more comes, or the server is given up."""
-        if not await self._out.write_shielded(self._channel):
-            self._out.clear()
-
-    async def close(self) -> None:
-        """Let what is queued leave, mostly cancels, briefly."""
-        self._lose(f"the client of {self._child.name} was closed")
-        self._out.close()
-        self._out.flush_within(FLUSH_SECONDS)
-        with grace(FLUSH_SECONDS):
-            await self._out.written.wait()
-
-    def _lose(self, why: str) -> None:
-        if self._lost is None:
-            self._lost = why
-
-    async def _send(self, item: SessionMessage) -> None:
-        data = _bytes_of(item.message)
-        try:
-            await self._out.wait_for_room(len(data))
-            message = self._out.put(data)
-        except trio.ClosedResourceError:
-            self._lose(f"{self._child.name} was lost{self._child.describe_exit()}")
-            raise anyio.ClosedResourceError from None
-        call = CALL.get()
-        if call is not None and isinstance(item.message, JSONRPCRequest) and call.message is None:
-            call.message = message
-            self._calls[item.message.id] = call
-
-    async def _receive(self) -> SessionMessage:
+    async def run(self, receiver: Receiver) -> None:
+        """See `Link.run`."""
+        self._receiver = receiver
         while self._lost is None:
             try:
                 line = await self._channel.receive()
@@ -112,76 +91,77 @@ class StdioLink:
             if len(line) > self._max_bytes:
                 self._lose(f"{self._child.name} sent a message of more than {self._max_bytes} bytes")
                 break
-            message = self._read(line)
-            if message is not None:
-                return SessionMessage(message)
+            await self._take(line, receiver)
         self._out.clear()
-        raise anyio.EndOfStream
 
-    def _read(self, line: bytes) -> JSONRPCMessage | None:
-        """A line as a message; None for what is none, such as a print that went astray."""
+    async def request(self, outgoing: Outgoing) -> Response | ErrorResponse:
+        """See `Link.request`."""
+        waiting = _Waiting(await self._put(outgoing.data))
+        self._waiting[outgoing.id] = waiting
         try:
-            message = _understood(_decoder.decode(line))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            message = None
-        if message is None:
-            message = self._unreadable(line)
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._calls.pop(message.id, None)
-        if message is None and line.strip():
+            await waiting.answered.wait()
+        finally:
+            del self._waiting[outgoing.id]
+        if waiting.answer is not None:
+            return waiting.answer
+        if self._lost is None:
+            raise UnreadableError(f"the answer of {self._child.name} cannot be read")
+        raise (LostError if waiting.message.taken else NotSentError)(self._lost)
+
+    async def _put(self, data: bytes) -> QueuedMessage:
+        try:
+            await self._out.wait_for_room(len(data))
+            if self._lost is None:
+                return self._out.put(data, alone=not self._waiting)
+        except trio.ClosedResourceError:
+            self._lose(f"{self._child.name} was lost{self._child.describe_exit()}")
+        assert self._lost is not None
+        raise NotSentError(self._lost)
+
+    async def send(self, data: bytes, headers: Mapping[str, str]) -> None:
+        """See `Link.send`."""
+        with contextlib.suppress(trio.ClosedResourceError):
+            await self._out.wait_for_room(len(data))
+            self._out.put(data)
+
+    async def listen(self, headers: Mapping[str, str]) -> None:
+        """See `Link.listen`: `run` receives everything."""
+
+    async def write(self) -> None:
+        """Write what is queued, until nothing more comes, or the server does not read any more."""
+        if not await self._out.write_shielded(self._channel):
+            self._out.clear()
+            self._lose(f"{self._child.name} was lost{self._child.describe_exit()}")
+
+    def close(self) -> None:
+        """See `Link.close`."""
+        self._lose(f"the client of {self._child.name} was closed")
+
+    async def flush(self) -> None:
+        """Close the link, and let what is queued leave within `FLUSH_SECONDS`; mostly cancels."""
+        self.close()
+        self._out.close()
+        self._out.flush_within(FLUSH_SECONDS)
+        with grace(FLUSH_SECONDS):
+            await self._out.written.wait()
+
+    def _lose(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = why
+            for waiting in self._waiting.values():
+                waiting.answered.set()
+            if self._receiver is not None:
+                self._receiver.receive_end(why)
+
+    async def _take(self, line: bytes, receiver: Receiver) -> None:
+        message = decode_leniently(line)
+        if isinstance(message, Request | Notification):
+            await receiver.receive(message, None)
+            return
+        number = id_in_unreadable(line) if message is None else message.id
+        waiting = None if number is None else self._waiting.get(key_of(number))
+        if waiting is not None and not waiting.answered.is_set():
+            waiting.answer = message
+            waiting.answered.set()
+        elif message is None and line.strip():
             log.warning("%s printed a line that is no message", self._child.name)
-        return message
-
-    def _unreadable(self, line: bytes) -> JSONRPCError | None:
-        """An error in place of an answer that is no JSON, such as one with NaN, so that its caller does not wait for ever."""
-        try:
-            found: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
-        id_: Any = cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None
-        call = self._calls.get(id_) if isinstance(id_, str | int) else None
-        if call is None:
-            return None
-        call.unreadable = True
-        error = types.ErrorData(code=types.PARSE_ERROR, message="the answer cannot be read")
-        return JSONRPCError(jsonrpc="2.0", id=id_, error=error)
-
-
-class _Error(msgspec.Struct):
-    code: float
-    message: str = ""
-    data: Any = None
-
-
-class _Message(msgspec.Struct):
-    id: str | int | None = None
-    method: str | None = None
-    params: dict[str, Any] | None = None
-    result: dict[str, Any] | None = None
-    error: _Error | None = None
-
-
-_decoder = msgspec.json.Decoder(_Message)
-
-
-def _understood(found: _Message) -> JSONRPCMessage | None:
-    """One of the SDK's messages; it checks what is inside."""
-    if found.method is not None:
-        fields: dict[str, Any] = {"jsonrpc": "2.0", "method": found.method, "params": found.params}
-        if found.id is None:
-            return JSONRPCNotification.model_construct(**fields)
-        return JSONRPCRequest.model_construct(id=found.id, **fields)
-    if found.id is None:
-        return None
-    if found.result is not None:
-        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=found.id, result=found.result)
-    if found.error is None:
-        return None
-    code = int(found.error.code) if math.isfinite(found.error.code) else types.INTERNAL_ERROR
-    error = types.ErrorData.model_construct(code=code, message=found.error.message, data=found.error.data)
-    return JSONRPCError.model_construct(jsonrpc="2.0", id=found.id, error=error)
-
-
-def _bytes_of(message: JSONRPCMessage) -> bytes:
-    body: Any = message.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return one_line(msgspec.json.encode(body))

@@ -14,7 +14,7 @@ from carmy_engine.transport import shortened
 
 from .errors import HEADER_MISMATCH, UNSUPPORTED_VERSION, JsonRpcError
 from .methods import METHODS, NO_PARAMETER
-from .versions import VERSIONS
+from .versions import VERSIONS, is_modern
 
 SESSION_ID = b"mcp-session-id"
 VERSION = b"mcp-protocol-version"
@@ -62,6 +62,34 @@ def unsupported_version(requested: str, supported: Sequence[str] = VERSIONS) -> 
         f"the requested version of the protocol is not supported; there are {', '.join(supported)}",
         {"supported": list(supported), "requested": shortened(requested)},
     )
+
+
+def routing_headers(version: str, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of a message of a client.
+
+    Args:
+        version: The agreed version.
+        method: The method of the message; empty for an answer.
+        params: Its parameters.
+    """
+    found = {VERSION.decode(): version}
+    if method and is_modern(version):
+        found[METHOD.decode()] = method
+        name = params.get(METHODS.get(method, NO_PARAMETER).named_by or "")
+        if isinstance(name, str):
+            found[NAME.decode()] = encode_value(name)
+    return found
+
+
+def parameter_headers(declared: Sequence[ParameterHeader], arguments: object) -> dict[str, str]:
+    """The headers that repeat the arguments of a call. An argument that is null or left out has none."""
+    found: dict[str, str] = {}
+    for name, path, _ in declared:
+        value = value_at(arguments, path)
+        rendered = None if value is None else render_argument(value)
+        if rendered is not None:
+            found[name.decode()] = encode_value(rendered)
+    return found
 
 
 class _Named(msgspec.Struct):

@@ -6,8 +6,9 @@ as they were sent, and mean the same on every transport.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -176,6 +177,43 @@ def _message(found: _Envelope, params: msgspec.Raw) -> Message:
     if found.error is _UNSET:
         raise invalid_request("it has neither 'method' nor 'result' nor 'error'")
     return ErrorResponse(given, decode_json(bytes(found.error), decoder=_error))
+
+
+class _Lenient(msgspec.Struct, gc=False):
+    id: Id | None = None
+    method: str | None = None
+    params: msgspec.Raw = NO_PARAMS
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: ErrorObject | None = None
+
+
+_lenient = msgspec.json.Decoder(_Lenient)
+
+
+def decode_leniently(data: bytes) -> Message | None:
+    """Decode a message of a server. None if the bytes are none; servers of all makers are read as far as possible."""
+    try:
+        found = _lenient.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    if found.method is not None:
+        params = found.params if memoryview(found.params)[0] == _OBJECT else NO_PARAMS
+        if found.id is None:
+            return Notification(found.method, params)
+        return Request(found.id, found.method, params)
+    if found.id is not None and found.result is not _UNSET and memoryview(found.result)[0] == _OBJECT:
+        return Response(found.id, found.result)
+    return None if found.error is None else ErrorResponse(found.id, found.error)
+
+
+def id_in_unreadable(data: bytes) -> Id | None:
+    """The id in bytes that are no message, such as an answer with NaN: its caller must not wait for another answer."""
+    try:
+        found: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    given: Any = cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None
+    return given if isinstance(given, str | int) else None
 
 
 def _code_for(data: bytes, pulse: Callable[[], None]) -> int:
