@@ -50,6 +50,11 @@ class BoundClient(ToolClient):
         self._takes_logs = True
 
     @property
+    def features(self) -> ClientFeatures:
+        """See `ToolClient`."""
+        return self._features
+
+    @property
     def can_ask(self) -> bool:
         """See `ClientFeatures`."""
         return call_foreign(lambda: self._features.can_ask)

@@ -19,7 +19,7 @@ from .._model.context import SILENT, Progress
 from .._model.error_boundary import await_foreign
 from .._model.errors import AgentError, ClosedError, OutcomeUnknownError
 from .._model.events import ExecutionCompleted, ExecutionEvent, ToolLog, ToolProgress, ToolStarted, ToolWaiting
-from .._model.protocols import Executor
+from .._model.protocols import ClientBinder, Executor
 from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
 from .._model.spec import ToolSpec
@@ -45,6 +45,7 @@ class RemoteTool:
 
     def __init__(self, executor: Executor, name: str, spec: ToolSpec) -> None:
         self._executor = executor
+        self._binder = executor if isinstance(executor, ClientBinder) else None
         self._name = name
         self._spec = spec
 
@@ -67,7 +68,9 @@ class RemoteTool:
             timeout_ms=_timeout_ms(execution),
             on_running="wait" if execution.may_join else "refuse",
         )
-        call = RemoteCall(self._executor, self._spec, execution)
+        client = execution.caller.client.features
+        executor = self._executor if client is None or self._binder is None else self._binder.bind(client=client)
+        call = RemoteCall(executor, self._spec, execution)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call.run, request)
             try:
@@ -148,7 +151,9 @@ class RemoteCall:
         elif isinstance(event, ToolStarted):
             self._begin()
         elif isinstance(event, ToolLog):
-            self._progress.log(event.level, event.message)
+            # A client that takes log messages gets it, as it gets those of tools that run here.
+            if not self._execution.caller.client.log(event.level, event.message):
+                self._progress.log(event.level, event.message)
         elif isinstance(event, ToolProgress) and self._progress.is_listening:
             if event.partial_json is None:
                 # NaN stands for a missing number; the event omits it again.

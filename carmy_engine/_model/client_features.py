@@ -151,6 +151,11 @@ class ToolClient:
     __slots__ = ()
 
     @property
+    def features(self) -> ClientFeatures | None:
+        """The features of the transport, for another executor that runs the tool; None without any."""
+        return None
+
+    @property
     def can_ask(self) -> bool:
         """See `ClientFeatures`."""
         return False

@@ -15,6 +15,7 @@ import trio
 
 from .cause import Cause
 from .checkpoint import Checkpoint
+from .client_features import ClientFeatures
 from .context import AgentContext
 from .events import ExecutionEvent
 from .record import ExecutionRecord
@@ -30,6 +31,7 @@ __all__ = [
     "Challenge",
     "CheckableStore",
     "CheckpointStore",
+    "ClientBinder",
     "Completer",
     "Confirm",
     "Credentials",
@@ -136,6 +138,15 @@ class Completer(Protocol):
         Raises:
             AgentError: ``PROMPT_NOT_FOUND`` or ``RESOURCE_NOT_FOUND``; what the completion refuses with.
         """
+        ...
+
+
+@runtime_checkable
+class ClientBinder(Protocol):
+    """An executor whose tools can ask the client behind a call: the engine, a bound engine, and clients whose protocol has questions."""
+
+    def bind(self, *, client: ClientFeatures) -> Executor:
+        """The executor for a caller with a client."""
         ...
 
 

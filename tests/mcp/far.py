@@ -10,7 +10,10 @@ PATHS = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
 
 OFFICIAL = '''
 import trio
+from typing import Annotated
+
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -82,6 +85,34 @@ async def ask(ctx: Context) -> str:
     """Asks the person behind the client."""
     answer = await ctx.elicit("really?", Weather)
     return answer.action
+
+
+def really() -> Elicit[Weather]:
+    return Elicit("really?", Weather)
+
+
+@server.tool()
+async def forecast(weather: Annotated[Weather, Resolve(really)]) -> str:
+    """Asks in either way."""
+    return f"{weather.city} {weather.degrees}"
+
+
+@server.resource("notes://first", mime_type="text/markdown")
+def first() -> str:
+    """A note."""
+    return "# milk"
+
+
+@server.resource("pictures://{name}", mime_type="image/png")
+def pictures(name: str) -> bytes:
+    """A picture."""
+    return name.encode()
+
+
+@server.prompt()
+def greet(name: str, style: str = "short") -> str:
+    """A greeting."""
+    return f"Greet {name}, {style}!"
 '''
 
 SCRIPTED = r"""
@@ -106,7 +137,7 @@ def tool(name, **hints):
     return {"name": name, "inputSchema": {"type": "object"}, "annotations": hints}
 
 
-NAMES = ["count", "die", "read", "hang", "nan", "huge", "broken", "sample", "change", "refuse", "environment", "promise", "noise"]
+NAMES = ["count", "die", "read", "hang", "nan", "huge", "broken", "sample", "change", "refuse", "environment", "promise", "noise", "elicit", "talk", "flood"]
 
 
 NOISE = [
@@ -129,6 +160,12 @@ NOISE = [
     b'{"method": "notifications/unknown", "params": []}',
     b'{"jsonrpc": "1.0", "method": 5}',
 ]
+
+
+FORM = {
+    "message": "really?",
+    "requestedSchema": {"type": "object", "properties": {"color": {"type": "string", "default": "red"}}},
+}
 
 
 def listing(params):
@@ -174,6 +211,17 @@ def call(id, name, arguments):
             sys.stdout.buffer.write(line + b"\n")
         sys.stdout.flush()
         send(id=id, result={"content": [{"type": "text", "text": "heard"}]})
+    elif name == "elicit":
+        asked["e1"] = id
+        send(id="e1", method="elicitation/create", params=FORM)
+    elif name == "talk":
+        for number in range(arguments["count"]):
+            send(method="notifications/message", params={"level": "info", "data": f"line {number}"})
+        send(id=id, result={"content": [{"type": "text", "text": "said"}]})
+    elif name == "flood":
+        for number in range(1000):
+            send(id=f"f{number}", method="elicitation/create", params=FORM)
+        send(id=id, result={"content": [{"type": "text", "text": "flooded"}]})
     elif name == "new":
         send(id=id, result={"content": []})
     else:
@@ -199,7 +247,7 @@ for line in sys.stdin:
     elif method == "notifications/cancelled":
         note("cancelled", "x")
     elif method is None and id in asked:
-        text = message["error"]["message"]
+        text = message["error"]["message"] if "error" in message else json.dumps(message["result"])
         send(id=asked.pop(id), result={"content": [{"type": "text", "text": text}]})
     elif id is not None:
         send(id=id, error={"code": -32601, "message": "no such method"})

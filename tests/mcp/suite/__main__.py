@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,23 @@ from pathlib import Path
 HERE = Path(__file__).parent
 VERSIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
 COMMAND = [sys.executable, "-c", "from carmy_engine.cli import main; main()", "mcp", str(HERE / "everything.py")]
+CLIENT_SCENARIOS = {
+    "2025-06-18": ("initialize", "tools_call"),
+    "2025-11-25": ("elicitation-sep1034-client-defaults", "sse-retry", "json-schema-2020-12-preservation"),
+    "2026-07-28": (
+        "tools_call",
+        "request-metadata",
+        "sep-2322-client-request-state",
+        "http-standard-headers",
+        "http-custom-headers",
+        "http-invalid-tool-headers",
+        "json-schema-ref-no-deref",
+        "json-schema-2020-12-preservation",
+    ),
+}
+"""All scenarios for clients but those of authorization (``auth/``) and of extensions. The client gets its token from the host, and runs
+no authorization flow; of the extensions (``auth/`` again, and skills, ``sep-2640``), it declares none."""
+
 LISTENING = re.compile(r"listening on (\S+)")
 
 
@@ -39,14 +57,31 @@ def main() -> int:
     finally:
         server.terminate()
         server.wait()
+    for version, scenarios in CLIENT_SCENARIOS.items():
+        for scenario in scenarios:
+            failed |= _run_client(program, scenario, version)
     return int(failed)
+
+
+def _run_client(program: list[str], scenario: str, version: str) -> bool:
+    client = shlex.join([sys.executable, "-m", "tests.mcp.suite.client"])
+    options = ["--command", client, "--scenario", scenario, "--spec-version", version]
+    done = subprocess.run([*program, "client", *options], capture_output=True, text=True, check=False)
+    print(f"client {version} {scenario}: {_found(r'Passed: .*', done.stdout)}, exit code {done.returncode}")
+    if done.returncode:
+        print(done.stdout, done.stderr)
+    return bool(done.returncode)
+
+
+def _found(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    return found[0] if found else "no result"
 
 
 def _run(command: list[str], what: str, version: str) -> bool:
     expected = ["--expected-failures", str(HERE / f"expected-{version}.yml")]
     done = subprocess.run([*command, *expected], capture_output=True, text=True, check=False)
-    total = re.search(r"Total: .*", done.stdout)
-    print(f"{what} {version}: {total[0] if total else 'no result'}, exit code {done.returncode}")
+    print(f"{what} {version}: {_found(r'Total: .*', done.stdout)}, exit code {done.returncode}")
     if done.returncode:
         print(
             "\n".join(line for line in done.stdout.splitlines() if "✗" in line or "nexpected" in line or "tale" in line)

@@ -19,7 +19,7 @@ from ..protocol.client import ClientProtocol, NegotiationError
 from ..protocol.connection import key_of
 from ..protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, JsonRpcError
 from ..protocol.messages import ErrorResponse, Id, Notification, Request, encode_error, encode_result
-from ..protocol.params import CancelledParams, LevelParams, ProgressParams, parse
+from ..protocol.params import LOG_LEVEL, CancelledParams, LevelParams, ProgressParams, parse
 from ..protocol.versions import LATEST_MODERN_VERSION
 from .limits import McpClientLimits
 from .link import Link, LinkError, NotSentError, Outgoing, RefusedError, SessionEndedError
@@ -281,9 +281,13 @@ class ClientSession:
         number = protocol.next_id()
         offers: dict[str, Any] = {}
         if listener is not None:
-            offers = offers_of(self._client_of(listener)) if protocol.is_modern else {}
-            if listener.wants_reports:
-                params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": number}}
+            client = self._client_of(listener)
+            offers = offers_of(client) if protocol.is_modern else {}
+            meta: dict[str, Any] = {"progressToken": number} if listener.wants_reports else {}
+            if protocol.is_modern and (listener.wants_reports or client is not None):
+                meta[LOG_LEVEL] = "info"
+            if meta:
+                params = {**params, "_meta": {**params.get("_meta", {}), **meta}}
             self._listeners[number] = listener
         try:
             data = protocol.send_request(number, method, params, offers)
