@@ -15,6 +15,7 @@ from carmy_engine._idempotency.reservations import STORE_SECONDS
 from carmy_engine.abc import StoreFull
 from carmy_engine.stores.memory import MemoryStore
 from carmy_engine.stores.sqlite import CorruptFileError, DiskFullError
+from carmy_engine.transport import BURST_LINES
 
 FAULTS: dict[str, BaseException | None] = {
     "slow": None,
@@ -120,6 +121,18 @@ async def test_reserving(shop: Shop, fault: str, autojump_clock: trio.testing.Mo
         shop.store.at = ""
         assert (await engine.execute(shop.request())).unwrap() == "value"
         assert shop.runs == 1
+
+
+@pytest.mark.parametrize("step", ["reserve", "complete"])
+async def test_a_full_disk_does_not_fill_the_log(shop: Shop, step: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each call that needs a request_id is answered, calls without one run, and the log has a few tracebacks a minute."""
+    shop.store.at, shop.store.fault = step, "full"
+    async with shop.open() as engine:
+        for number in range(20):
+            request = ExecutionRequest(tool="work", request_id=f"r{number}")
+            assert told(await engine.execute(request))[0] == "STORE_ERROR"
+            assert (await engine.execute(ExecutionRequest(tool="work"))).unwrap() == "value"
+    assert 1 <= sum("idempotency store could not" in message for message in caplog.messages) <= BURST_LINES
 
 
 @every_fault

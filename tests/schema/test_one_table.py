@@ -357,6 +357,15 @@ def test_what_the_schema_offers_is_taken_and_given(annotation: Any, text: str, v
     assert allows(given.spec.output_schema, json.loads(text))
 
 
+@pytest.mark.parametrize("text", ["__79", "//7 9", "!!!!", "a", "//79\n", "\u00e9"])
+def test_base64_has_one_spelling(text: str) -> None:
+    """Text that is no base64 is refused; pydantic's own coding leaves out what it does not know, and takes the rest."""
+    taken = taking_tool(Annotated[Base64Bytes, Arg()])
+    with pytest.raises(AgentError, match="must be base64 in the standard alphabet, with padding"):
+        taken.parse(json.dumps({"x": text}).encode())
+    assert taken.spec.input_schema["properties"]["x"] == {"type": "string", "contentEncoding": "base64"}
+
+
 @pytest.mark.parametrize(
     ("annotation", "text", "words"),
     [
