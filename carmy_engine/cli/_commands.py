@@ -16,6 +16,7 @@ from .._config.settings import Settings
 from .._model.errors import CarmyError, ConfigurationError
 from .._model.suggestions import closest_names
 from .._version import __version__
+from . import _scaffold as scaffold
 from ._calls import Calls
 from ._executions import Executions
 from ._graphs import Graphs
@@ -132,6 +133,11 @@ def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
     group.command(tokens.list, name="list")
     group.command(tokens.revoke, name="revoke", usage=f"Usage: {name} token revoke ID... [OPTIONS]")
     parser.command(group)
+    if app is None:
+        parser.command(scaffold.new, name="new", usage=f"Usage: {name} new NAME [OPTIONS]")
+        group = cyclopts.App(name="add", help="Add a part to the project in this folder.")
+        group.command(scaffold.add_tool, name="tool", usage=f"Usage: {name} add tool NAME")
+        parser.command(group)
     is_serve = word.startswith("-") or word not in [*parser, *transports]
     for command, transport in transports.items():
         is_wanted = command == word or (is_serve and command == "serve")

@@ -1,0 +1,7 @@
+"""``python -m carmy_engine``: the command ``carmy`` of one interpreter, without a search of the path."""
+
+from __future__ import annotations
+
+from .cli import main
+
+main()
