@@ -94,7 +94,9 @@ class WatchedFile(Generic[T]):
                     )
                 content = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
-            raise ConfigurationError(f"cannot be read ({error.strerror})") from None
+            raise ConfigurationError(
+                f"cannot be read ({error.strerror}); is the path right, and may the server read it?"
+            ) from None
         if len(content) > MAX_FILE_BYTES:
             raise ConfigurationError(f"has more than {MAX_FILE_BYTES} bytes")
         return content
