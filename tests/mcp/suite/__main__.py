@@ -67,10 +67,12 @@ def _run_client(program: list[str], scenario: str, version: str) -> bool:
     client = shlex.join([sys.executable, "-m", "tests.mcp.suite.client"])
     options = ["--command", client, "--scenario", scenario, "--spec-version", version]
     done = subprocess.run([*program, "client", *options], capture_output=True, text=True, check=False)
-    print(f"client {version} {scenario}: {_found(r'Passed: .*', done.stdout)}, exit code {done.returncode}")
-    if done.returncode:
+    result = _found(r"Passed: .*", done.stdout + done.stderr)
+    print(f"client {version} {scenario}: {result}, exit code {done.returncode}")
+    failed = done.returncode != 0 or not result.endswith(", 0 failed, 0 warnings")
+    if failed:
         print(done.stdout, done.stderr)
-    return bool(done.returncode)
+    return failed
 
 
 def _found(pattern: str, text: str) -> str:
