@@ -5,6 +5,7 @@ Implementations need not inherit from these; having the methods is enough. What 
 
 from ._model.checkpoint import Checkpoint, RunStatus
 from ._model.client_features import Answer, ClientFeatures, LogLevel, Root, Sample, SampleRequest
+from ._model.confirmation import ConfirmationEntry, ConfirmationState
 from ._model.protocols import (
     AuditStore,
     Authenticator,
@@ -14,6 +15,7 @@ from ._model.protocols import (
     ClientBinder,
     Completer,
     Confirm,
+    ConfirmationStore,
     Credentials,
     Executor,
     FileStore,
@@ -53,6 +55,9 @@ __all__ = [
     "ClientFeatures",
     "Completer",
     "Confirm",
+    "ConfirmationEntry",
+    "ConfirmationState",
+    "ConfirmationStore",
     "Credentials",
     "Executor",
     "FileStore",

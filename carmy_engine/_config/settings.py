@@ -372,6 +372,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
         startup_timeout_secs: How long each provided state, and each function of the start, may take.
         shutdown_timeout_secs: How long each may take at the end.
         max_executions: Executions at one time; more are refused as ``OVERLOADED``.
+        confirmation_timeout_secs: How long a confirmation waits for its answer, and how long the answer counts.
         allow_anonymous: Serve on an address that is not loopback without an authenticator.
         expose_errors: Development only: send callers the type and message of a tool's unexpected exceptions.
         http: The HTTP transport.
@@ -403,6 +404,7 @@ class Settings(_Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     startup_timeout_secs: Seconds = 30.0
     shutdown_timeout_secs: Seconds = 10.0
     max_executions: Count = 1000
+    confirmation_timeout_secs: Seconds = 600.0
     allow_anonymous: Flag = False
     expose_errors: Flag = False
     trust_traceparent: Flag = False

@@ -35,6 +35,7 @@ from .._model.spec import Catalog
 from .._model.suggestions import unknown_name_message
 from .._telemetry.metrics import Metrics
 from .._telemetry.prometheus import render
+from .answering import Answering
 from .bound_client import BoundClient
 from .local_calls import LocalCalls
 from .pipeline import Pipeline
@@ -73,7 +74,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
 
 
-class BoundEngine(LocalCalls, Readers):
+class BoundEngine(LocalCalls, Readers, Answering):
     """An executor with a caller's trusted context, made by `Engine.bind` and `subset`. Cheap; share or rebuild it."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:

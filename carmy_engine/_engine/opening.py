@@ -32,6 +32,7 @@ from .._model.host_objects import is_async
 from .._model.protocols import (
     Authenticator,
     CheckpointStore,
+    ConfirmationStore,
     IdempotencyStore,
     LeasedStore,
     Middleware,
@@ -45,6 +46,7 @@ from .._telemetry.metrics import LAG, RUNNING, SINK_FAILURES, STALLS, STUCK, WAI
 from .._tools.resources import CompiledPrompt, CompiledResource
 from .._workers.pool import with_workers
 from ..stores import memory
+from .confirmations import Confirmations
 from .engine import BoundEngine, Engine, EngineStatistics, ReadyCheck
 from .leases import cancel_with_lease
 from .long_checks import LongChecks
@@ -164,6 +166,10 @@ async def open_engine(
                         invoker=invoker,
                         finisher=Finisher(all_sinks, inflight),
                         long_checks=long_checks,
+                        confirmations=Confirmations(
+                            store if isinstance(store, ConfirmationStore) else memory.MemoryConfirmations(),
+                            settings.confirmation_timeout_secs,
+                        ),
                         background=background,
                         now=trio.lowlevel.current_clock().current_time,
                     )

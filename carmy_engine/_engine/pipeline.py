@@ -19,7 +19,7 @@ from .._execution.cancel_causes import cancelled_error
 from .._execution.completion import Finisher
 from .._execution.execution import Caller, Execution, Inflight, Listener, new_execution_id
 from .._execution.invoke import Ending, Invoker
-from .._execution.policy import SafePolicy
+from .._execution.policy import confirmation_required
 from .._execution.tool_table import Registered, Registry
 from .._execution.trio_internals import LazyDeadlineScope
 from .._idempotency.decisions import may_join
@@ -34,6 +34,7 @@ from .._model.request import ExecutionRequest
 from .._model.reservation import Identity
 from .._model.result import ExecutionResult, Outcome
 from .._schema.json_form import encode_arguments
+from .confirmations import Confirmations
 from .long_checks import LongChecks
 
 _NONE: dict[str, Any] = {}
@@ -71,6 +72,7 @@ class Pipeline:
         invoker: Steps *tool* and *output*.
         finisher: Steps *sinks* and *last event*.
         long_checks: Step *arguments*, where they are long.
+        confirmations: Step *confirmation*, where the person is not asked during the call.
         background: Nursery for tasks that outlive their call: they wait for abandoned threads.
         now: The engine's clock, trio's time; callable in any thread.
         spans: Makes spans; None if there are none.
@@ -87,6 +89,7 @@ class Pipeline:
         invoker: Invoker,
         finisher: Finisher,
         long_checks: LongChecks,
+        confirmations: Confirmations,
         background: trio.Nursery,
         now: Callable[[], float],
     ) -> None:
@@ -96,6 +99,7 @@ class Pipeline:
         self.invoker = invoker
         self.finisher = finisher
         self.long_checks = long_checks
+        self.confirmations = confirmations
         self.background = background
         self.now = now
         self._yield_at = 0.0
@@ -154,12 +158,14 @@ class Pipeline:
                 view = partial(policies.view, found.spec, raw)
                 given = view() if takes_long is None else await self.long_checks.read_arguments(view)
                 await policies.check_call(caller.context, found.spec, given)
-            if found.confirmation is not None and not await self._is_confirmed(execution, found, raw):
-                is_unconfirmed = True
-                SafePolicy().check(caller.context, found.spec)
-            if takes_long is not None and identity is not None:
+            is_unconfirmed = found.confirmation is not None and found.confirmation not in caller.context.permissions
+            if takes_long is not None and (identity is not None or is_unconfirmed):
                 read = partial(fingerprint, request.tool, raw, request.metadata)
                 digest = await self.long_checks.read_arguments(read)
+            if is_unconfirmed:
+                digest = digest or fingerprint(request.tool, raw, request.metadata)
+                await self._confirm(execution, found, raw, digest)
+                is_unconfirmed = False
             # Fast tools never wait, so a loop over `execute` would block the event loop. A trip through the scheduler on
             # every call would double the cost of the call.
             now = self.now()
@@ -172,7 +178,8 @@ class Pipeline:
             self.inflight.admit(execution)
             execution.begin(now)
         except AgentError as refusal:
-            ending = Ending(error=json_safe(refusal), exception=refusal, confirmable=is_unconfirmed)
+            confirmable = is_unconfirmed and refusal.code == "CONFIRMATION_REQUIRED"
+            ending = Ending(error=json_safe(refusal), exception=refusal, confirmable=confirmable)
             return self.finisher.finish(execution, None if found is None else found.spec, ending)
         except Exception as error:  # noqa: BLE001 - a fault of a policy, a validator or the engine
             told, origin = as_agent_error(error, f"the check before {request.tool}", expose=self.invoker.expose)
@@ -188,22 +195,22 @@ class Pipeline:
         finally:
             self.inflight.dismiss(execution)
 
-    async def _is_confirmed(self, execution: Execution, found: Registered, raw: bytes) -> bool:
-        """True if the host has granted the confirmation or a person does. A closing engine asks no person and refuses the call later.
+    async def _confirm(self, execution: Execution, found: Registered, raw: bytes, digest: bytes) -> None:
+        """Ask the person of this caller, or find a person's approval. A closing engine does neither: it refuses the call later.
 
         Raises:
-            AgentError: What the host's function refuses with.
+            AgentError: ``CONFIRMATION_REQUIRED``, ``CONFIRMATION_DENIED``; what the host's function refuses with.
             Fault: It failed.
         """
         confirm = execution.caller.confirm
-        if found.confirmation in execution.caller.context.permissions:
-            return True
-        if confirm is None or self.inflight.closing:
-            return confirm is not None
-        if await ask_foreign(math.inf, confirm, found.spec, raw) is not True:
-            return False
-        execution.granted = found.confirmation
-        return True
+        if self.inflight.closing:
+            return
+        if confirm is None:
+            execution.approval = await self.confirmations.look_up(execution, found.spec, raw, digest)
+        elif await ask_foreign(math.inf, confirm, found.spec, raw) is True:
+            execution.granted = found.confirmation
+        else:
+            raise confirmation_required(found.spec.name)
 
     async def _run_admitted(
         self,
@@ -224,12 +231,15 @@ class Pipeline:
                     if identity is not None:
                         ending = await self.reservations.reserve(identity, execution, found.tool, request, raw, digest)
                         reserved = ending is None
+                    if execution.approval is not None:
+                        execution.start_deadline()  # using it up may wait for the store
                     if ending is None and (found.turn is not None or execution.may_have_waited):
                         ending = await self._run_in_turn(found, arguments, execution)
                     elif ending is None:  # the common case: nothing to wait for, nothing to release
                         ending = await self.invoker.invoke(found.tool, arguments, execution)
                 except AgentError as refusal:
-                    ending = Ending(error=refusal, exception=refusal)
+                    confirmable = execution.approval is not None and refusal.code == "CONFIRMATION_REQUIRED"
+                    ending = Ending(error=refusal, exception=refusal, confirmable=confirmable and not execution.started)
                 finally:
                     execution.ended = True
         except GeneratorExit:
@@ -276,6 +286,8 @@ class Pipeline:
             if execution.may_have_waited:
                 # A cancel that arrived at the end of the wait: stop here, before the tool runs up to its first await.
                 await trio.lowlevel.checkpoint_if_cancelled()
+            if execution.approval is not None:
+                await execution.approval.use()
             return await self.invoker.invoke(found.tool, arguments, execution)
         finally:
             if turn is not None and not _left_thread(execution):

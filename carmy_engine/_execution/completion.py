@@ -119,7 +119,9 @@ class Finisher:
             execution.result = result if result.exception is None else result.without_exception()
         self._inflight.remember(execution)
         self._tell(execution, result)
-        execution.scope = execution.listener = execution.returned = None  # the execution is kept, and these are large
+        execution.scope = execution.listener = execution.returned = execution.approval = (
+            None  # the execution is kept, and these are large
+        )
         return result
 
     def replay(self, execution: Execution, spec: ToolSpec, outcome: Outcome) -> ExecutionResult:
@@ -163,6 +165,8 @@ class Finisher:
             record = msgspec.structs.replace(
                 record, **{name: getattr(context, name) for name in CallIds.__struct_fields__}
             )
+        if execution.confirmed_by is not None:
+            record = msgspec.structs.replace(record, confirmed_by=execution.confirmed_by)
         self._sinks.record(record)
 
     def _tell(self, execution: Execution, result: ExecutionResult) -> None:
@@ -184,7 +188,7 @@ def _next_actions(error: AgentError, spec: ToolSpec, *, confirmable: bool = Fals
         confirmable: The engine refused the call because it lacks a confirmation. A tool's own error with that code is no such case.
     """
     if confirmable:
-        return (NextAction(tool=spec.name, reason=f"call again once confirm:{spec.name} is granted"),)
+        return (NextAction(tool=spec.name, reason="call again once a person has confirmed this call"),)
     if error.retryable:
         after = None if error.retry_after is None else round(error.retry_after * 1000)
         return (NextAction(tool=spec.name, reason="the same call may succeed later", after_ms=after),)

@@ -78,6 +78,18 @@ class Abandonable(Protocol):
     ended: trio.Event
 
 
+class Usable(Protocol):
+    """Something that one execution may use, once."""
+
+    async def use(self) -> None:
+        """Use it up.
+
+        Raises:
+            AgentError: It is used up, or no longer counts.
+        """
+        ...
+
+
 class Listener(Protocol):
     """Receiver of the events of one execution. `tool_started` may be called in a worker thread."""
 
@@ -161,6 +173,8 @@ class Execution(msgspec.Struct, eq=False):
         result: Its result, kept for lookups.
         output_bytes: The size of its output.
         granted: A permission that a person has granted to this execution alone.
+        approval: The person's approval outside the call, to be used when the tool is about to run.
+        confirmed_by: The principal of the approval that was used.
     """
 
     id: str
@@ -186,6 +200,8 @@ class Execution(msgspec.Struct, eq=False):
     result: ExecutionResult | None = None
     output_bytes: int = 0
     granted: str | None = None
+    approval: Usable | None = None
+    confirmed_by: str | None = None
     _waits_since: float | None = None
     _cancellation: Cancellation | None = None
 

@@ -158,6 +158,33 @@ def _defaults(spec: ToolSpec) -> dict[str, Any]:
     return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
+def confirmation_required(
+    tool: str, *, why: str = "", confirmation_id: str | None = None, expires_in: int | None = None
+) -> AgentError:
+    """The refusal of a call for lack of a confirmation.
+
+    Args:
+        tool: The tool's name.
+        why: The reason why a person cannot confirm this call alone, to follow the message.
+        confirmation_id: What a person can approve.
+        expires_in: Seconds in which this is possible.
+    """
+    details: dict[str, Any] = {"permission": f"confirm:{tool}"}
+    action = "Ask the person to approve this call in the application; it cannot be approved from here."
+    if confirmation_id is not None:
+        details |= {"confirmation_id": confirmation_id, "expires_in": expires_in}
+        action = (
+            f"Ask the person to approve {confirmation_id} in the application, then send the same request again;"
+            " it cannot be approved from here."
+        )
+    return AgentError.standard(
+        "CONFIRMATION_REQUIRED",
+        f"{tool} needs a person's confirmation{why}",
+        suggested_action=action,
+        details=details,
+    )
+
+
 class SafePolicy:
     """Policy for confirmations: tools that need one require the permission ``confirm:<tool>``. Cannot be removed.
 
@@ -166,14 +193,8 @@ class SafePolicy:
 
     def check(self, context: AgentContext, spec: ToolSpec) -> None:
         """Refuse with ``CONFIRMATION_REQUIRED``."""
-        permission = f"confirm:{spec.name}"
-        if spec.needs_confirmation and permission not in context.permissions:
-            raise AgentError.standard(
-                "CONFIRMATION_REQUIRED",
-                f"{spec.name} needs a person's confirmation",
-                suggested_action="Ask the person to approve this call in the application; it cannot be approved from here.",
-                details={"permission": permission},
-            )
+        if spec.needs_confirmation and f"confirm:{spec.name}" not in context.permissions:
+            raise confirmation_required(spec.name)
 
 
 class RequireToolPermission:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from .._engine.engine import BoundEngine as TrioBoundEngine
@@ -11,6 +12,7 @@ from .._execution.model_calls import ModelCall, ModelResult
 from .._loops.asyncio_caller import AsyncioCaller
 from .._model import protocols
 from .._model.cause import Cause
+from .._model.confirmation import ConfirmationEntry
 from .._model.context import AgentContext
 from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
@@ -122,6 +124,22 @@ class BoundEngine(BoundView, Executor[TrioBoundEngine]):
     async def cancel(self, execution_id: str, cause: Cause = Cause.CALLER) -> bool:
         """Cancel a running execution of the same principal. False, and no effect, for any other id."""
         return await self._host.run(cancel, self._inner, execution_id, cause)
+
+    async def confirmations(self) -> list[ConfirmationEntry]:
+        """List the open confirmations of all callers; see `carmy_engine.BoundEngine.confirmations`.
+
+        Raises:
+            AgentError: ``FORBIDDEN``, without the permission ``confirmations:answer``; ``STORE_ERROR``.
+        """
+        return await self._host.run(self._inner.confirmations)
+
+    async def answer_confirmation(self, confirmation_id: str, *, approve: bool) -> ConfirmationEntry:
+        """Approve or deny a call; see `carmy_engine.BoundEngine.answer_confirmation`.
+
+        Raises:
+            AgentError: ``FORBIDDEN``, ``CONFIRMATION_NOT_FOUND``, ``CONFIRMATION_DENIED``, ``STORE_ERROR``.
+        """
+        return await self._host.run(partial(self._inner.answer_confirmation, confirmation_id, approve=approve))
 
     async def executions(self) -> list[ListedExecution]:
         """List the executions of all callers; see `carmy_engine.BoundEngine.executions`.

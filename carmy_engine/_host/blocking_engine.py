@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -11,6 +12,7 @@ from .._execution.listing import ListedExecution
 from .._execution.model_calls import ModelCall, ModelResult
 from .._model import protocols
 from .._model.cause import Cause
+from .._model.confirmation import ConfirmationEntry
 from .._model.context import AgentContext
 from .._model.request import ExecutionRequest
 from .._model.result import ExecutionResult
@@ -120,6 +122,22 @@ class BoundEngine(BoundView, Executor[TrioBoundEngine]):
     def cancel(self, execution_id: str, cause: Cause = Cause.CALLER) -> bool:
         """Cancel a running execution of the same principal. False, and no effect, for any other id."""
         return self._host.run(cancel, self._inner, execution_id, cause)
+
+    def confirmations(self) -> list[ConfirmationEntry]:
+        """List the open confirmations of all callers; see `carmy_engine.BoundEngine.confirmations`.
+
+        Raises:
+            AgentError: ``FORBIDDEN``, without the permission ``confirmations:answer``; ``STORE_ERROR``.
+        """
+        return self._host.run(self._inner.confirmations)
+
+    def answer_confirmation(self, confirmation_id: str, *, approve: bool) -> ConfirmationEntry:
+        """Approve or deny a call; see `carmy_engine.BoundEngine.answer_confirmation`.
+
+        Raises:
+            AgentError: ``FORBIDDEN``, ``CONFIRMATION_NOT_FOUND``, ``CONFIRMATION_DENIED``, ``STORE_ERROR``.
+        """
+        return self._host.run(partial(self._inner.answer_confirmation, confirmation_id, approve=approve))
 
     def executions(self) -> list[ListedExecution]:
         """List the executions of all callers; see `carmy_engine.BoundEngine.executions`.

@@ -50,6 +50,8 @@ CODES: Mapping[str, CodeInfo] = {
     "INVALID_OUTPUT": CodeInfo(_I, False, False, "The tool ran, but its output does not fit its schema."),
     "OUTPUT_TOO_LARGE": CodeInfo(_O, False, False, "The tool ran, but its output is over the size limit."),
     "CONFIRMATION_REQUIRED": CodeInfo(_P, True, False, "The tool needs a person's confirmation."),
+    "CONFIRMATION_DENIED": CodeInfo(_P, False, False, "A person has denied this very call."),
+    "CONFIRMATION_NOT_FOUND": CodeInfo(_N, False, False, "No confirmation of this id is open; it may have expired."),
     "FORBIDDEN": CodeInfo(_P, False, False, "The caller may not use this tool."),
     "RATE_LIMITED": CodeInfo(_O, True, True, "The caller has used up its share for now."),
     "IDEMPOTENCY_CONFLICT": CodeInfo(_C, True, False, "The request_id was used for another request."),

@@ -16,6 +16,7 @@ import trio
 from .cause import Cause
 from .checkpoint import Checkpoint
 from .client_features import ClientFeatures
+from .confirmation import ConfirmationEntry, ConfirmationState
 from .context import AgentContext
 from .events import ExecutionEvent
 from .record import ExecutionRecord
@@ -34,6 +35,7 @@ __all__ = [
     "ClientBinder",
     "Completer",
     "Confirm",
+    "ConfirmationStore",
     "Credentials",
     "Executor",
     "FileStore",
@@ -355,7 +357,8 @@ class IdempotencyStore(Protocol):
     ``STORE_ERROR``. Every method is atomic under cancellation: it takes effect completely or not at all.
 
     Optional capabilities are protocols of their own: `PreparableStore`, `CheckableStore`, `ListableStore`, `SearchableStore`,
-    `RecordingStore`, `AuditStore`, `CheckpointStore`, `LeasedStore` and `FileStore`. A store has those whose members it has. Two more are promises of a class, which a
+    `RecordingStore`, `AuditStore`, `CheckpointStore`, `ConfirmationStore`, `LeasedStore` and `FileStore`. A store has those whose members it
+    has. Two more are promises of a class, which a
     subclass must repeat:
 
     - ``never_waits = True``: no method waits. The engine then records the end of an execution without a shield against cancellation.
@@ -504,6 +507,42 @@ class CheckpointStore(Protocol):
 
     async def checkpoints(self, graph: str, thread_id: str, *, limit: int = 100) -> list[Checkpoint]:
         """The newest checkpoints of a thread, newest first."""
+        ...
+
+
+@runtime_checkable
+class ConfirmationStore(Protocol):
+    """A store of confirmations: a store of its own, or a capability of an `IdempotencyStore`.
+
+    Every method is atomic under cancellation, and across everything that shares the store. An entry past its ``expires_at`` counts
+    as absent. A store bounds the pending entries of one owner, by dropping the oldest of them; it never drops an answered one.
+    """
+
+    async def add_confirmation(self, entry: ConfirmationEntry) -> ConfirmationEntry | None:
+        """Insert a pending entry, unless its owner has a live one with its fingerprint; ``entry.asked_at`` is the current time.
+
+        Returns:
+            None when the entry was inserted, otherwise the existing entry, unchanged.
+
+        Raises:
+            StoreFull: No room.
+        """
+        ...
+
+    async def replace_confirmation(self, entry: ConfirmationEntry, expected: ConfirmationState, *, now: float) -> bool:
+        """Replace the entry of this id. False, and no change, unless there is one in the expected state. Unix seconds."""
+        ...
+
+    async def find_confirmations(self, owner: str, fingerprint: bytes, *, now: float) -> list[ConfirmationEntry]:
+        """The entries of an owner with this fingerprint, newest first: at most one live, and used ones."""
+        ...
+
+    async def get_confirmation(self, confirmation_id: str, *, now: float) -> ConfirmationEntry | None:
+        """The entry of this id, or None."""
+        ...
+
+    async def confirmations(self, *, now: float, limit: int = 100) -> list[ConfirmationEntry]:
+        """The live entries that were asked last, newest first."""
         ...
 
 

@@ -31,6 +31,7 @@ class ExecutionRecord(CallIds, frozen=True, gc=False):
         replayed: The answer was a stored one.
         settled: The source of a later settlement, ``operator`` or ``reconcile``: `status` is then the settled status, and
             ``cancelled`` means that the execution was released to run again. None for the record of a call.
+        confirmed_by: The principal of the confirmation that approved this call; see `ConfirmationEntry.answered_by`.
         thread_id: From the caller's run, if there is one; so are the next four.
         run_id: The run.
         node_path: The position in the run.
@@ -54,3 +55,4 @@ class ExecutionRecord(CallIds, frozen=True, gc=False):
     started_at: float
     replayed: bool
     settled: str | None = None
+    confirmed_by: str | None = None

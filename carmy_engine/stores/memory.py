@@ -12,6 +12,7 @@ import msgspec
 from .._config.settings import StoreSettings
 from .._model.cause import Cause
 from .._model.checkpoint import Checkpoint, RunStatus
+from .._model.confirmation import ConfirmationEntry, ConfirmationState
 from .._model.protocols import StoreFull
 from .._model.reservation import Identity, Reservation, ReservationState
 from .._model.result import Outcome
@@ -34,6 +35,13 @@ MAX_THREADS = 10_000
 
 MAX_CHECKPOINTS = 100
 """Checkpoints of one thread, each with the whole state; the oldest give way."""
+
+
+MAX_PENDING_CONFIRMATIONS = 100
+"""Pending confirmations of one owner: more than a person reads. The oldest give way, so that one caller costs others nothing."""
+
+MAX_CONFIRMATIONS = 2000
+"""Confirmations in all, each with up to 64 KiB of arguments: 128 MiB, if twenty callers set out to fill it."""
 
 
 class MemoryCheckpoints:
@@ -80,10 +88,72 @@ class MemoryCheckpoints:
         return list(islice(reversed(self._threads.get((graph, thread_id), ())), limit))
 
 
+class MemoryConfirmations:
+    """Confirmations in memory; see `carmy_engine.abc.ConfirmationStore`.
+
+    Args:
+        max_pending: Pending confirmations of one owner.
+        max_entries: Confirmations at one time.
+    """
+
+    def __init__(self, *, max_pending: int = MAX_PENDING_CONFIRMATIONS, max_entries: int = MAX_CONFIRMATIONS) -> None:
+        self._max_pending = max_pending
+        self._max_confirmations = max_entries
+        self._asked: dict[str, ConfirmationEntry] = {}
+        """By id, in the order of the questions."""
+
+    async def add_confirmation(self, entry: ConfirmationEntry) -> ConfirmationEntry | None:
+        """See `ConfirmationStore.add_confirmation`."""
+        found = await self.find_confirmations(entry.owner, entry.fingerprint, now=entry.asked_at)
+        for each in found:
+            if each.is_live:
+                return each
+        expired = [each.confirmation_id for each in self._asked.values() if each.expires_at <= entry.asked_at]
+        for confirmation_id in expired:
+            del self._asked[confirmation_id]
+        pending = [
+            each.confirmation_id
+            for each in self._asked.values()
+            if each.owner == entry.owner and each.state is ConfirmationState.PENDING
+        ]
+        if len(pending) >= self._max_pending:
+            del self._asked[pending[0]]
+        if len(self._asked) >= self._max_confirmations:
+            raise StoreFull
+        self._asked[entry.confirmation_id] = entry
+        return None
+
+    async def replace_confirmation(self, entry: ConfirmationEntry, expected: ConfirmationState, *, now: float) -> bool:
+        """See `ConfirmationStore.replace_confirmation`."""
+        held = await self.get_confirmation(entry.confirmation_id, now=now)
+        if held is None or held.state is not expected:
+            return False
+        self._asked[entry.confirmation_id] = entry
+        return True
+
+    async def find_confirmations(self, owner: str, fingerprint: bytes, *, now: float) -> list[ConfirmationEntry]:
+        """See `ConfirmationStore.find_confirmations`."""
+        return [
+            each
+            for each in reversed(self._asked.values())
+            if each.owner == owner and each.fingerprint == fingerprint and now < each.expires_at
+        ]
+
+    async def get_confirmation(self, confirmation_id: str, *, now: float) -> ConfirmationEntry | None:
+        """See `ConfirmationStore.get_confirmation`."""
+        found = self._asked.get(confirmation_id)
+        return found if found is not None and now < found.expires_at else None
+
+    async def confirmations(self, *, now: float, limit: int = 100) -> list[ConfirmationEntry]:
+        """See `ConfirmationStore.confirmations`."""
+        found = (each for each in reversed(self._asked.values()) if each.is_live and now < each.expires_at)
+        return list(islice(found, limit))
+
+
 _ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT})
 
 
-class MemoryStore(MemoryCheckpoints):
+class MemoryStore(MemoryCheckpoints, MemoryConfirmations):
     """A store in memory. Completed entries age out after the retention; running and interrupted ones never do.
 
     A full store drops completed entries of tools that may be repeated, the oldest first. It drops no others: an id may stand for
@@ -106,7 +176,8 @@ class MemoryStore(MemoryCheckpoints):
         retention: float = RETENTION_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__()
+        MemoryCheckpoints.__init__(self)
+        MemoryConfirmations.__init__(self)
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._retention = retention

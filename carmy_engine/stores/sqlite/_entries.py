@@ -15,6 +15,7 @@ from .._audit_rows import Row, pack_record, record_of_dead
 from .._rows import COLUMNS, ENTRY_BYTES, NewEntry, PackedOutcome, checksum_of, unpack
 from .._writer import Job
 from ._checkpoints import Checkpoints
+from ._confirmations import Confirmations
 from ._connection import Connection
 from ._errors import translate
 from ._limits import SqliteLimits
@@ -103,11 +104,13 @@ class Entries:
     Attributes:
         records: The audit records, in the same transaction.
         checkpoints: The checkpoints of graphs, in the same transaction.
+        confirmations: The confirmations, in the same transaction.
     """
 
     def __init__(self, connection: Connection, locks: LivenessLocks, owner: int, bounds: Bounds, path: Path) -> None:
         self.records = Records(connection, bounds.limits)
         self.checkpoints = Checkpoints(connection, bounds.limits, bounds.clock() - bounds.retention)
+        self.confirmations = Confirmations(connection, bounds.limits)
         self._connection = connection
         self._locks = locks
         self._owner = owner

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ..memory import MAX_CONFIRMATIONS, MAX_PENDING_CONFIRMATIONS
+
 
 class SqliteLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a `SqliteStore`, beside the number, size and age of its entries.
@@ -21,6 +23,8 @@ class SqliteLimits(msgspec.Struct, frozen=True, kw_only=True):
         max_swept: Old entries, and old records, that one transaction drops: more than it can add, and few enough not to delay callers.
         max_read_records: Records that one transaction looks at: others wait for it meanwhile, some ten milliseconds.
         max_checkpoints: Checkpoints of one thread of a graph, each with the whole state. Older ones go first.
+        max_pending_confirmations: Pending confirmations of one owner. The oldest give way.
+        max_confirmations: Confirmations in all, each with up to 64 KiB of arguments.
     """
 
     patience_secs: float = 5.0
@@ -32,6 +36,8 @@ class SqliteLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_swept: int = 2000
     max_read_records: int = 20_000
     max_checkpoints: int = 1000
+    max_pending_confirmations: int = MAX_PENDING_CONFIRMATIONS
+    max_confirmations: int = MAX_CONFIRMATIONS
 
 
 DEFAULT_LIMITS = SqliteLimits()

@@ -99,6 +99,20 @@ MIGRATIONS = (
     ) STRICT;
     CREATE INDEX checkpoints_by_end ON checkpoints (ended_at) WHERE ended_at IS NOT NULL;
     """,
+    """
+    -- Refused calls that a person may approve. The columns are what they are found by.
+    CREATE TABLE confirmations (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        fingerprint BLOB NOT NULL,
+        state TEXT NOT NULL,
+        expires_at REAL NOT NULL,
+        entry BLOB NOT NULL  -- as JSON
+    ) STRICT;
+    CREATE INDEX confirmations_by_request ON confirmations (owner, fingerprint);
+    CREATE INDEX confirmations_by_expiry ON confirmations (expires_at);
+    """,
 )
 """Each leads from one version to the next; the version of a file is how many it has had. Never change one, add one."""
 

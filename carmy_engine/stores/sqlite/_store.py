@@ -15,6 +15,7 @@ import trio
 from ..._config.settings import StoreSettings
 from ..._model.cause import Cause
 from ..._model.checkpoint import Checkpoint
+from ..._model.confirmation import ConfirmationEntry, ConfirmationState
 from ..._model.errors import ConfigurationError
 from ..._model.protocols import StoreError
 from ..._model.record import ExecutionRecord
@@ -237,6 +238,26 @@ class SqliteStore:
     async def checkpoints(self, graph: str, thread_id: str, *, limit: int = 100) -> list[Checkpoint]:
         """See `CheckpointStore.checkpoints`."""
         return await self._writer.do(Job(lambda entries: entries.checkpoints.newest(graph, thread_id, limit)))
+
+    async def add_confirmation(self, entry: ConfirmationEntry) -> ConfirmationEntry | None:
+        """See `ConfirmationStore.add_confirmation`."""
+        return await self._writer.do(Job(lambda entries: entries.confirmations.add(entry)))
+
+    async def replace_confirmation(self, entry: ConfirmationEntry, expected: ConfirmationState, *, now: float) -> bool:
+        """See `ConfirmationStore.replace_confirmation`."""
+        return await self._writer.do(Job(lambda entries: entries.confirmations.replace(entry, expected, now)))
+
+    async def find_confirmations(self, owner: str, fingerprint: bytes, *, now: float) -> list[ConfirmationEntry]:
+        """See `ConfirmationStore.find_confirmations`."""
+        return await self._writer.do(Job(lambda entries: entries.confirmations.find(owner, fingerprint, now)))
+
+    async def get_confirmation(self, confirmation_id: str, *, now: float) -> ConfirmationEntry | None:
+        """See `ConfirmationStore.get_confirmation`."""
+        return await self._writer.do(Job(lambda entries: entries.confirmations.get(confirmation_id, now)))
+
+    async def confirmations(self, *, now: float, limit: int = 100) -> list[ConfirmationEntry]:
+        """See `ConfirmationStore.confirmations`."""
+        return await self._writer.do(Job(lambda entries: entries.confirmations.newest(now, limit)))
 
     async def aclose(self) -> None:
         """Write what is waiting, interrupt what this store has left running, and close the file. Idempotent.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import bounds, cancellation, capabilities, entries
+from . import bounds, cancellation, capabilities, confirmations, entries
 from .suite import MakeStore, Shelf, suite
 
-__all__ = ["MakeStore", "Shelf", "bounds", "cancellation", "capabilities", "entries", "suite"]
+__all__ = ["MakeStore", "Shelf", "bounds", "cancellation", "capabilities", "confirmations", "entries", "suite"]

@@ -25,7 +25,7 @@ from ..message import (
     RouteMatch,
     body_too_large,
 )
-from . import discovery, execute, executions, health, reading
+from . import confirmations, discovery, execute, executions, health, reading
 from .access import SECURITY_HEADERS, Guard
 from .errors import error_response, fault_response, log
 from .mounts import NO_MOUNTS, HandlerOf
@@ -104,6 +104,7 @@ ROUTES: Mapping[str, Route] = {
     discovery.CATALOG_PATH: Route({"GET": _always(discovery.catalog)}),
     discovery.EXECUTE_PATH: Route({"POST": _execute}),
     executions.EXECUTIONS_PATH: Route({"GET": _always(executions.list_all)}),
+    confirmations.CONFIRMATIONS_PATH: Route({"GET": _always(confirmations.list_open)}),
     discovery.RESOURCES_PATH: Route({"GET": _always(reading.resources)}),
     reading.READ_PATH: Route({"POST": _limited(reading.read)}),
     discovery.PROMPTS_PATH: Route({"GET": _always(reading.prompts)}),
@@ -114,17 +115,22 @@ ROUTES: Mapping[str, Route] = {
     "/health": Route({"GET": _always(health.health)}, is_open=True),
     "/ready": Route({"GET": _ready}, is_open=True),
 }
-EXECUTION = Route({"GET": _always(executions.show), "DELETE": _always(executions.cancel)})
+BY_ID: Mapping[str, Route] = {
+    executions.EXECUTIONS_PREFIX: Route({"GET": _always(executions.show), "DELETE": _always(executions.cancel)}),
+    confirmations.CONFIRMATIONS_PREFIX: Route({"POST": _limited(confirmations.answer)}),
+}
+"""Routes of one execution and one confirmation, by what precedes the id."""
+
 MOUNTED = Route({"DELETE": _mounted, "GET": _mounted, "POST": _mounted}, head=False)
 """Without HEAD: the head of a stream contains no information."""
 
 
 def _route_of(path: str) -> Route | None:
     route = ROUTES.get(path)
-    if route is None and path.startswith(executions.EXECUTIONS_PREFIX):
-        rest = path.removeprefix(executions.EXECUTIONS_PREFIX)
-        if rest and "/" not in rest:
-            return EXECUTION
+    if route is None:
+        collection, slash, name = path.rpartition("/")
+        if name:
+            return BY_ID.get(collection + slash)
     return route
 
 

@@ -48,7 +48,7 @@ class _Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     given: dict[str, str] = {}
 
 
-class _Body(Generic[T]):
+class JsonBody(Generic[T]):
     """The strict reader of one kind of body."""
 
     def __init__(self, shape: type[T]) -> None:
@@ -56,6 +56,12 @@ class _Body(Generic[T]):
         self._names = UniqueNames(shape.__struct_fields__)
 
     async def read(self, request: Request, limits: HttpSettings, engine: BoundEngine) -> T:
+        """Read a request's body.
+
+        Raises:
+            AgentError: ``INVALID_REQUEST``.
+            Refusal: It is too large or too slow.
+        """
         problem = read_call_head(request.head).problem
         if problem is not None:
             raise invalid_request(problem)
@@ -76,7 +82,7 @@ class _Body(Generic[T]):
         return found
 
 
-_READ, _GET, _COMPLETE = _Body(_Read), _Body(_Get), _Body(_Complete)
+_READ, _GET, _COMPLETE = JsonBody(_Read), JsonBody(_Get), JsonBody(_Complete)
 
 
 async def resources(request: Request, engine: BoundEngine) -> Response:
