@@ -21,6 +21,7 @@ from ._model.codec import (
     one_line,
     refuse_undecodable,
 )
+from ._model.confirmation import confirmation_body
 from ._model.json_pieces import no_pulse, read_in_pieces
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "answer_body",
     "check_json",
     "check_timeout_ms",
+    "confirmation_body",
     "containers_in",
     "decode",
     "duplicate_key",

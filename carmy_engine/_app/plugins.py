@@ -16,7 +16,6 @@ from .._config.settings import StoreSettings
 from .._model.errors import ConfigurationError
 from .._model.protocols import Executor, IdempotencyStore
 from ..stores import memory
-from .serve import Serve
 from .transport import Transport, as_transport
 
 TRANSPORTS = "carmy.transports"
@@ -60,14 +59,13 @@ def find_client(name: str) -> Callable[..., AbstractAsyncContextManager[Executor
     return opener
 
 
-def find_metrics_service() -> Serve:
-    """The function that serves metrics to Prometheus.
+def find_metrics_service() -> Transport[...]:
+    """The service of metrics for Prometheus, as a transport.
 
     Raises:
         ConfigurationError: No package offers it, or several do, or a package that it needs is missing.
     """
-    found: Serve = _find(SERVICES, "service", "metrics")
-    return found
+    return as_transport(_find(SERVICES, "service", "metrics"), "metrics")
 
 
 class AsgiApp(Protocol):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import math
+import time
 
 import msgspec
 
@@ -63,3 +65,25 @@ class ConfirmationEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     def is_live(self) -> bool:
         """It is not used, so the same request gets no other confirmation."""
         return self.state is not ConfirmationState.USED
+
+
+def confirmation_body(entry: ConfirmationEntry) -> bytes:
+    """A confirmation as JSON for the host's page and the command: without the fields that are the store's, with the seconds left."""
+    fields = {name: getattr(entry, name) for name in _SHOWN if getattr(entry, name) is not None}
+    left = max(0, math.ceil(entry.expires_at - time.time()))
+    return msgspec.json.encode({**fields, "expires_in": left, "arguments": msgspec.Raw(entry.arguments)})
+
+
+_SHOWN = (
+    "confirmation_id",
+    "state",
+    "tool",
+    "effect",
+    "principal",
+    "session",
+    "transport",
+    "asked_at",
+    "expires_at",
+    "answered_at",
+    "answered_by",
+)

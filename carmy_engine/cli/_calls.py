@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Annotated
 
 import msgspec
@@ -12,17 +11,16 @@ from cyclopts import Parameter
 
 from .._app import serve
 from .._app.app import App
-from .._config.sources import TOKEN_VARIABLE
 from .._model.codec import answer_body
 from .._model.request import ExecutionRequest, OnRunning
 from .._model.result import ExecutionStatus
-from . import _remote
 from ._identity import Identity, Permission, Principal, local_identity, refuse_identity
 from ._json_words import json_word
 from ._loop import run_loop
 from ._notices import say
 from ._outcome import FAILURE, SUCCESS, UsageError
 from ._problems import forgets
+from ._remote import CaFile, RemoteServer, Token
 from ._stdout import claimed_stdout
 from ._target import FORMS, is_target, load_target
 
@@ -39,16 +37,6 @@ OnRunningOption = Annotated[
     OnRunning, Parameter(name="on-running", help="If the same request is running: be refused, or wait for its answer.")
 ]
 Url = Annotated[str | None, Parameter(help="Call a running server instead, such as http://127.0.0.1:3000.")]
-CaFile = Annotated[
-    str | None,
-    Parameter(
-        name="--ca-file", help="For https: the certificates (PEM) of the authorities that may sign the server's."
-    ),
-]
-Token = Annotated[
-    str | None,
-    Parameter(help=f"For a server that wants credentials: sent as Authorization: Bearer. Default: {TOKEN_VARIABLE}."),
-]
 
 
 class Calls:
@@ -72,8 +60,6 @@ class Calls:
         """Run one tool and print the answer; exit code 0 when it completed."""
         if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
             raise UsageError("--timeout must be a number of seconds above 0")
-        if url is not None and token is None:
-            token = os.environ.get(TOKEN_VARIABLE) or None
         if token is not None and url is None:
             raise UsageError("--token is for a running server: give its --url as well")
         if ca_file is not None and url is None:
@@ -93,7 +79,7 @@ class Calls:
             if url is None:
                 body, completed = self._call_here(target, request, identity)
             else:
-                body, completed = _remote.call(url, request, token, ca_file)
+                body, completed = RemoteServer(url, token, ca_file).call(request)
             out(body + b"\n")
         return SUCCESS if completed else FAILURE
 

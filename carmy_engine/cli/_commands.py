@@ -18,6 +18,7 @@ from .._model.suggestions import closest_names
 from .._version import __version__
 from . import _scaffold as scaffold
 from ._calls import Calls
+from ._confirmations import ConfirmationCommands
 from ._executions import Executions
 from ._graphs import Graphs
 from ._install import Install
@@ -124,6 +125,13 @@ def _parser(app: App | None, argv: Sequence[str]) -> cyclopts.App:
     group.command(graphs.run, name="run", usage=f"Usage: {name} graph run {of_graph} THREAD [JSON] [OPTIONS]")
     group.command(graphs.resume, name="resume", usage=f"Usage: {name} graph resume {of_graph} THREAD [OPTIONS]")
     group.command(graphs.history, name="history", usage=f"Usage: {name} graph history {of_graph} THREAD [OPTIONS]")
+    parser.command(group)
+    confirmations = ConfirmationCommands(store_commands)
+    group = cyclopts.App(name="confirmations", help="Look at calls that wait for a person, approve or deny them.")
+    group.command(commands.fitting(confirmations.list), name="list")
+    for answer in (confirmations.approve, confirmations.deny):
+        word_and_id = f"{answer.__name__} {target}CONFIRMATION"
+        group.command(answer, usage=f"Usage: {name} confirmations {word_and_id} [OPTIONS]")
     parser.command(group)
     tokens = Tokens(app)
     group = cyclopts.App(

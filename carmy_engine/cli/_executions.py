@@ -20,7 +20,6 @@ from ._outcome import SUCCESS, Failure, UsageError
 from ._stdout import claimed_stdout
 from ._store_commands import AsJson, Limit, StoreCommands, StoreUrl, Target, Tool, checked_limit, with_store
 from ._table import moment, table
-from ._target import is_target
 
 State = Annotated[
     ReservationState | None, Parameter(help="In this state only. Default: those that run or were interrupted.")
@@ -73,7 +72,7 @@ class Executions:
 
     def show(self, *words: Words, store: StoreUrl = None) -> int:
         """Print the entry of one execution as JSON."""
-        target, execution_id = self._words(words, "show")
+        target, execution_id = self._store_commands.words(words, "executions show", "an execution")
         with claimed_stdout() as out:
             opened = self._store_commands.searchable_store(target, store)
 
@@ -93,7 +92,7 @@ class Executions:
         released: Released = False,
     ) -> int:
         """Settle an interrupted execution whose outcome you have found out."""
-        target, execution_id = self._words(words, "settle")
+        target, execution_id = self._store_commands.words(words, "executions settle", "an execution")
         if [completed is not None, failed is not None, released].count(True) != 1:
             raise UsageError("settle needs one of --completed JSON, --failed MESSAGE and --released")
         outcome = _outcome(execution_id, completed, failed, code)
@@ -107,14 +106,6 @@ class Executions:
             outcome_text = "released" if outcome is None else record.status.value
             out(f"{execution_id} ({record.tool}) is settled: {outcome_text}\n".encode())
         return SUCCESS
-
-    def _words(self, words: tuple[str, ...], command: str) -> tuple[str | None, str]:
-        """The target and the execution's id."""
-        given = list(words)
-        target = given.pop(0) if not self._store_commands.has_app and given and is_target(given[0]) else None
-        if len(given) != 1 or given[0].startswith("--"):
-            raise UsageError(f"executions {command} needs the id of an execution")
-        return target, given[0]
 
 
 async def _find(store: SearchableStore, execution_id: str) -> Reservation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._app.app import App
-from .._app.plugins import find_store
+from .._app.plugins import find_metrics_service, find_store
 from .._app.transport import Transport
 from .._config.settings import Settings
 from .._execution.grace import grace
@@ -23,7 +23,20 @@ async def outside_problems(app: App, transport: Transport[...] | None, settings:
     found: list[ConfigurationError] = await _store_problems(app, settings)
     if transport is not None and transport.problems is not None:
         found[:0] = await transport.problems(settings, authenticated=app.has_authenticator)
-    return found
+    return found + await _metrics_problems(app, settings)
+
+
+async def _metrics_problems(app: App, settings: Settings) -> list[ConfigurationError]:
+    """The reasons why the metrics cannot be served, if the settings have an address for them."""
+    if settings.metrics.address is None:
+        return []
+    try:
+        service = find_metrics_service()
+    except ConfigurationError as problem:
+        return [problem]
+    if service.problems is None:
+        return []
+    return await service.problems(settings, authenticated=app.has_authenticator)
 
 
 async def _store_problems(app: App, settings: Settings) -> list[ConfigurationError]:

@@ -1,17 +1,20 @@
-"""``carmy call --url``: one POST to a running server."""
+"""Commands that ask a running server: one request over HTTP."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import socket
 import ssl
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
 from .._config.address import split_unix_url
 from .._config.server_url import check_token, parse_server_url
+from .._config.sources import TOKEN_VARIABLE
 from .._model.error_boundary import reason_of
 from .._model.errors import ConfigurationError, OutcomeUnknownError
 from .._model.request import ExecutionRequest, OnRunning
@@ -21,13 +24,38 @@ from ._outcome import Failure, UsageError
 EXECUTE_PATH = "/agent/execute"
 
 CONNECT_SECONDS = 10.0
-"""Limit for connecting. The server alone limits the time for the answer."""
+"""Limit for connecting. The server alone limits the time for the answer to a call."""
+
+ANSWER_SECONDS = 30.0
+"""Limit for the answer to anything but a call."""
+
+CaFile = Annotated[
+    str | None,
+    Parameter(
+        name="--ca-file", help="For https: the certificates (PEM) of the authorities that may sign the server's."
+    ),
+]
+Token = Annotated[
+    str | None,
+    Parameter(help=f"For a server that wants credentials: sent as Authorization: Bearer. Default: {TOKEN_VARIABLE}."),
+]
 
 
 class _ResponseStatus(msgspec.Struct):
     """The part of an answer that decides the exit code; an error answer has no status."""
 
     status: str | None = None
+
+
+class _Error(msgspec.Struct):
+    code: str
+    message: str
+
+
+class _Refusal(msgspec.Struct):
+    """An answer that is an error."""
+
+    error: _Error
 
 
 class _RequestBody(msgspec.Struct, omit_defaults=True):
@@ -38,6 +66,10 @@ class _RequestBody(msgspec.Struct, omit_defaults=True):
     request_id: str | None = None
     timeout_ms: float | None = None
     on_running: OnRunning = "refuse"
+
+
+class _ConnectionLostError(Exception):
+    """The connection was lost after the request had been sent."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -53,68 +85,108 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._file)
 
 
-def _connection(scheme: str, host: str, port: int | None, ca_file: str | None) -> http.client.HTTPConnection:
-    if scheme != "https":
-        return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise UsageError(f"--ca-file {ca_file!r} holds no certificates: {reason_of(error)}") from None
-    return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=context)
-
-
-def call(
-    url: str, request: ExecutionRequest, token: str | None = None, ca_file: str | None = None
-) -> tuple[bytes, bool]:
-    """Send one request, and wait for its answer.
+class RemoteServer:
+    """A running server.
 
     Args:
         url: Of the server, or of its execute endpoint.
-        request: What is asked for.
-        token: Sent as ``Authorization: Bearer``.
+        token: Sent as ``Authorization: Bearer``; None for that of the environment.
         ca_file: Certificates in PEM of the authorities that may sign the server's; without it, the system's.
 
-    Returns:
-        The body of the answer, and whether the execution completed.
-
     Raises:
-        UsageError: It is not an HTTP URL, the token is malformed, or the file holds no certificates.
-        Failure: There was no connection, or the answer was not JSON.
-        OutcomeUnknownError: The connection was lost before the answer came.
+        UsageError: It is not an HTTP URL, or the token is malformed.
     """
-    ordinary, file = split_unix_url(url)
-    try:
-        parts = parse_server_url(ordinary, schemes=("http", "https"), example="http://127.0.0.1:3000", has_query=False)
+
+    def __init__(self, url: str, token: str | None = None, ca_file: str | None = None) -> None:
+        if token is None:
+            token = os.environ.get(TOKEN_VARIABLE) or None
+        ordinary, self._file = split_unix_url(url)
+        try:
+            parts = parse_server_url(
+                ordinary, schemes=("http", "https"), example="http://127.0.0.1:3000", has_query=False
+            )
+            if token is not None:
+                check_token(token)
+        except ConfigurationError as error:
+            raise UsageError(str(error)) from None
+        assert parts.hostname is not None
+        self.url = url
+        self._scheme, self._host, self._port = parts.scheme, parts.hostname, parts.port
+        self._root = parts.path.rstrip("/").removesuffix(EXECUTE_PATH)
+        self._ca_file = ca_file
+        self._headers = {"Accept": "application/json"}
         if token is not None:
-            check_token(token)
-    except ConfigurationError as error:
-        raise UsageError(str(error)) from None
-    assert parts.hostname is not None
-    path = parts.path.rstrip("/")
-    if not path.endswith(EXECUTE_PATH):
-        path += EXECUTE_PATH
-    connection = (
-        _connection(parts.scheme, parts.hostname, parts.port, ca_file) if file is None else _UnixConnection(file)
-    )
-    body = msgspec.convert(request, _RequestBody, from_attributes=True)
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    with contextlib.closing(connection):
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def json(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Send a request whose answer is quick; return its JSON.
+
+        Raises:
+            UsageError: The file of certificates holds none.
+            Failure: There was no connection, no JSON, or the server refused.
+        """
         try:
-            connection.connect()
-        except (OSError, UnicodeError) as error:  # the latter is for a host that is no name
-            raise Failure(f"cannot connect to {url}: {reason_of(error)}; the call was not sent") from None
+            answer, data = self._exchange(method, path, body, ANSWER_SECONDS, "the request")
+        except _ConnectionLostError as lost:
+            raise Failure(f"{self.url}: {lost}") from None
+        if answer.status == http.client.OK:
+            return data
         try:
-            connection.sock.settimeout(None)
-            connection.request("POST", path, msgspec.json.encode(body), headers)
-            answer = connection.getresponse()
-            answered = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            lost = f"{url}: the connection was lost ({reason_of(error)})"
-            raise OutcomeUnknownError.before_answer(lost, request.request_id) from None
-    try:
-        completed = msgspec.json.decode(answered, type=_ResponseStatus).status == ExecutionStatus.COMPLETED
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Failure(f"{url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?") from None
-    return answered, completed
+            error = msgspec.json.decode(data, type=_Refusal).error
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._no_server(answer) from None
+        raise Failure(f"{self.url}: {error.code}: {error.message}")
+
+    def call(self, request: ExecutionRequest) -> tuple[bytes, bool]:
+        """Send one execution, and wait for its answer as long as the server takes.
+
+        Returns:
+            The body of the answer, and whether the execution completed.
+
+        Raises:
+            UsageError: The file of certificates holds none.
+            Failure: There was no connection, or the answer was not JSON.
+            OutcomeUnknownError: The connection was lost before the answer came.
+        """
+        body = msgspec.json.encode(msgspec.convert(request, _RequestBody, from_attributes=True))
+        try:
+            answer, data = self._exchange("POST", EXECUTE_PATH, body, None, "the call")
+        except _ConnectionLostError as lost:
+            raise OutcomeUnknownError.before_answer(f"{self.url}: {lost}", request.request_id) from None
+        try:
+            completed = msgspec.json.decode(data, type=_ResponseStatus).status == ExecutionStatus.COMPLETED
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._no_server(answer) from None
+        return data, completed
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, seconds: float | None, what: str
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        connection = self._connection()
+        with contextlib.closing(connection):
+            try:
+                connection.connect()
+            except (OSError, UnicodeError) as error:  # the latter is for a host that is no name
+                raise Failure(f"cannot connect to {self.url}: {reason_of(error)}; {what} was not sent") from None
+            try:
+                connection.sock.settimeout(seconds)
+                connection.request(method, self._root + path, body, headers)
+                answer = connection.getresponse()
+                return answer, answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise _ConnectionLostError(f"the connection was lost ({reason_of(error)})") from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._file is not None:
+            return _UnixConnection(self._file)
+        if self._scheme != "https":
+            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise UsageError(f"--ca-file {self._ca_file!r} holds no certificates: {reason_of(error)}") from None
+        return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=context)
+
+    def _no_server(self, answer: http.client.HTTPResponse) -> Failure:
+        return Failure(f"{self.url} answered {answer.status} {answer.reason} without JSON: is it a carmy server?")

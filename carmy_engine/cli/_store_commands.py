@@ -18,13 +18,21 @@ from .._config.settings import Settings
 from .._config.sources import read_deployment
 from .._execution.grace import grace
 from .._model.errors import CarmyError, ConfigurationError
-from .._model.protocols import AuditStore, CheckpointStore, FileStore, IdempotencyStore, SearchableStore
+from .._model.protocols import (
+    AuditStore,
+    CheckpointStore,
+    ConfirmationStore,
+    FileStore,
+    IdempotencyStore,
+    SearchableStore,
+)
 from .._model.result import ExecutionStatus
+from ..stores.memory import MemoryStore
 from ._outcome import SUCCESS, Failure, UsageError
 from ._problems import forgets
 from ._stdout import claimed_stdout
 from ._table import moment, table
-from ._target import load_target
+from ._target import is_target, load_target
 
 S = TypeVar("S", bound=IdempotencyStore)
 T = TypeVar("T")
@@ -92,6 +100,18 @@ class StoreCommands:
                 out(table(_AUDIT, [_audit_row(record) for record in records]))
         return SUCCESS
 
+    def words(self, words: tuple[str, ...], command: str, noun: str) -> tuple[str | None, str]:
+        """The target, if there is one, and the id.
+
+        Raises:
+            UsageError: There is no id, or there are further words.
+        """
+        given = list(words)
+        target = given.pop(0) if self._app is None and given and is_target(given[0]) else None
+        if len(given) != 1 or given[0].startswith("--"):
+            raise UsageError(f"{command} needs the id of {noun}")
+        return target, given[0]
+
     def searchable_store(self, target: str | None, url: str | None) -> SearchableStore:
         """The store of a command line, for commands about executions.
 
@@ -103,30 +123,36 @@ class StoreCommands:
             Failure: The store does not support the command, or its file does not exist.
             UsageError: The URL is not valid.
         """
-        store, name = self._named_store(target, url)
+        store, name, _ = self._named_store(target, url)
         if not isinstance(store, SearchableStore):
             raise _unsupported(name, "has no entries")
         return store
 
     def audit_store(self, target: str | None, url: str | None) -> AuditStore:
         """The same, for commands about audit records."""
-        store, name = self._named_store(target, url)
+        store, name, _ = self._named_store(target, url)
         if not isinstance(store, AuditStore):
             raise _unsupported(name, "keeps no audit records")
         return store
 
-    def _named_store(self, target: str | None, url: str | None) -> tuple[Any, str]:
-        if url is None:
-            if self._app is None and target is None:
-                settings = read_deployment().over(Settings()).store
-            else:
-                return _store_of(load_target(self._app, target))
-        else:
-            try:
-                settings = msgspec.structs.replace(read_deployment().over(Settings()).store, url=url)
-            except ConfigurationError as error:
-                raise UsageError(f"--store: {error}") from None
-        return _existing(plugins.find_store(settings)()), settings.url
+    def confirmation_store(self, target: str | None, url: str | None) -> tuple[Any, float]:
+        """The same, for commands about confirmations; and for how long an answer counts, in seconds."""
+        store, name, settings = self._named_store(target, url)
+        if not isinstance(store, ConfirmationStore) or isinstance(store, MemoryStore):
+            raise _unsupported(name, "has no confirmations")
+        return store, settings.confirmation_timeout_secs
+
+    def _named_store(self, target: str | None, url: str | None) -> tuple[Any, str, Settings]:
+        """The store, its name for messages, and the settings beside it."""
+        if url is None and not (self._app is None and target is None):
+            app = load_target(self._app, target)
+            return *_store_of(app), app.settings
+        settings = read_deployment().over(Settings())
+        try:
+            chosen = settings.store if url is None else msgspec.structs.replace(settings.store, url=url)
+        except ConfigurationError as error:
+            raise UsageError(f"--store: {error}") from None
+        return _existing(plugins.find_store(chosen)()), chosen.url, settings
 
 
 def checkpoint_store(app: App) -> Any:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from carmy_engine import App, MetricsSettings, Settings
+from carmy_engine.cli._problems import outside_problems
+from carmy_engine.stores.memory import MemoryStore
 from tests.cli.served import CARMY, LIMIT_SECONDS, MANY, connected, served
 from tests.support.http import render
 
@@ -75,3 +78,18 @@ async def test_an_address_that_cannot_be_bound(directory: Path, environment: dic
             assert await server.process.wait() == 1
     assert said.startswith("carmy: metrics.address = 'unix:nowhere/metrics.sock': cannot listen there")
     assert "listening" not in said
+
+
+async def test_check_looks_at_the_address_of_the_metrics(tmp_path: Path) -> None:
+    """What would keep the metrics from being served is a problem of the start, named by its setting."""
+    app = App("birds").store(MemoryStore())
+    for address, words in (
+        (f"unix:{tmp_path}/none/metrics.sock", "metrics.address = "),
+        ("no-such-host.invalid:9464", "metrics.address = 'no-such-host.invalid:9464': the host is not known"),
+    ):
+        settings = Settings(metrics=MetricsSettings(address=address))
+        (problem,) = await outside_problems(app, None, settings)
+        assert str(problem).startswith(words)
+    for address in ("127.0.0.1:0", f"unix:{tmp_path}/metrics.sock", "0.0.0.0:9464"):
+        settings = Settings(metrics=MetricsSettings(address=address))
+        assert await outside_problems(app, None, settings) == []

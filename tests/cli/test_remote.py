@@ -7,7 +7,7 @@ import trio
 
 from carmy_engine import ExecutionRequest
 from carmy_engine.cli._outcome import Failure
-from carmy_engine.cli._remote import call
+from carmy_engine.cli._remote import RemoteServer
 from tests.http_client.test_connecting import listening, of_an_unknown_authority
 
 
@@ -18,5 +18,7 @@ async def test_a_failed_handshake_is_reported_in_the_words_of_tls(has_tls: bool)
     with trio.fail_after(20):
         async with listening(of_an_unknown_authority() if has_tls else None) as port:
             with pytest.raises(Failure) as raised:
-                await trio.to_thread.run_sync(call, f"https://127.0.0.1:{port}", ExecutionRequest(tool="x"))
+                await trio.to_thread.run_sync(
+                    RemoteServer(f"https://127.0.0.1:{port}").call, ExecutionRequest(tool="x")
+                )
     assert words in str(raised.value)

@@ -9,10 +9,10 @@ import logging
 import msgspec
 import trio
 
-from carmy_engine import ConfigurationError, Engine, HttpSettings
-from carmy_engine.transport import contain
+from carmy_engine import ConfigurationError, Engine, HttpSettings, Settings
+from carmy_engine.transport import Transport, contain
 
-from ._listening import listener_url, open_listeners
+from ._listening import listener_url, network_problems, open_listeners
 from ._server import Server
 from .http1 import FramingError, HeadReader, read_head
 
@@ -25,7 +25,7 @@ LIMITS = HttpSettings(max_connections=16, max_head_bytes=8 * 1024, linger_timeou
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def serve_metrics(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+async def _serve(engine: Engine, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
     """Serve the metrics of an engine at ``metrics.address`` until it has stopped, or until cancelled.
 
     The metrics name tools and codes, and contain nothing of callers. So there are no credentials; the address decides.
@@ -47,6 +47,21 @@ async def serve_metrics(engine: Engine, *, task_status: trio.TaskStatus[str] = t
     line = f"metrics on {listener_url(listeners[0], 'http', PATH)}"
     server = Server(functools.partial(_Scrape, engine), LIMITS, log=log)
     await server.run(listeners, engine.stopped, engine.stopped, lambda: task_status.started(line))
+
+
+async def _problems(settings: Settings, *, authenticated: bool) -> list[ConfigurationError]:
+    """The reasons why the address of the metrics cannot be listened at; they need no credentials, so no address needs any."""
+    address = settings.metrics.address
+    if address is None:
+        return []
+    elsewhere = msgspec.structs.replace(settings, address=address)
+    found = await network_problems(elsewhere, authenticated=True)
+    # Hosts and origins are those of the other listener, which reports them.
+    return [ConfigurationError(f"metrics.{problem}") for problem in found if str(problem).startswith("address")]
+
+
+serve_metrics = Transport(_serve, help="Serve the metrics.", problems=_problems)
+"""The service; see `_serve`."""
 
 
 class _Scrape:
