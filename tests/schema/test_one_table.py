@@ -29,6 +29,7 @@ from pydantic import (
     Base64Bytes,
     Base64Str,
     Base64UrlBytes,
+    Base64UrlStr,
     BaseModel,
     BeforeValidator,
     ByteSize,
@@ -364,6 +365,19 @@ def test_base64_has_one_spelling(text: str) -> None:
     with pytest.raises(AgentError, match="must be base64 in the standard alphabet, with padding"):
         taken.parse(json.dumps({"x": text}).encode())
     assert taken.spec.input_schema["properties"]["x"] == {"type": "string", "contentEncoding": "base64"}
+
+
+@pytest.mark.parametrize("annotation", [Base64UrlBytes, Base64UrlStr, Base64Str])
+@pytest.mark.parametrize("text", ["Y Q==", "!!!!", "YQ", "YQ==\n", "YR==", "\u00e9"])
+def test_other_codings_have_one_spelling(annotation: Any, text: str) -> None:
+    """So have base64 in the URL-safe alphabet and base64 of texts; what encodes no text is refused as such."""
+    taken = taking_tool(Annotated[annotation, Arg()])
+    with pytest.raises(AgentError, match=r"must be base64 in the (standard|URL-safe) alphabet, with padding"):
+        taken.parse(json.dumps({"x": text}).encode())
+    assert len(taken.parse(b'{"x":"YQ=="}')["x"]) == 1
+    if annotation is not Base64UrlBytes:
+        with pytest.raises(AgentError, match="must encode a text in UTF-8"):
+            taken.parse(b'{"x":"gA=="}')
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pydantic
+from pydantic.types import Base64UrlEncoder
 from pydantic_core import PydanticSerializationUnexpectedValue, core_schema
 
 from ..._model.type_guards import is_dict
@@ -27,6 +28,9 @@ class After(Transparent):
         owner = getattr(function_of(node), "__self__", None)
         if isinstance(owner, pydantic.EncodedBytes):
             return walk.visit(_encoded(node, owner))
+        if isinstance(owner, pydantic.EncodedStr):
+            decode = functools.partial(_decode_text, owner.encoder)
+            return walk.parts({**node, "function": {"type": "no-info", "function": decode}})
         return walk.parts(node)
 
     def accept(self, walk: Walk, node: Node) -> Node:
@@ -75,9 +79,6 @@ def _encoded(node: Node, owner: pydantic.EncodedBytes) -> Node:
     if owner.encoder is pydantic.Base64Encoder:
         return {"type": "bytes"}  # as all bytes are
 
-    def decode(text: str) -> bytes:
-        return owner.encoder.decode(text.encode())
-
     def encode(value: Any) -> str:
         if not isinstance(value, bytes):
             raise PydanticSerializationUnexpectedValue("expected bytes")
@@ -85,12 +86,45 @@ def _encoded(node: Node, owner: pydantic.EncodedBytes) -> Node:
 
     return {
         **node,
-        "function": {"type": "no-info", "function": decode},
+        "function": {"type": "no-info", "function": functools.partial(_decode, owner.encoder)},
         "schema": {"type": "str"},
         "serialization": core_schema.plain_serializer_function_ser_schema(
             encode, return_schema=core_schema.str_schema()
         ),
     }
+
+
+_ALPHABETS: dict[type, str] = {pydantic.Base64Encoder: "standard", Base64UrlEncoder: "URL-safe"}
+"""Of the codings that pydantic brings. Both leave out what they do not know, and take the rest."""
+
+
+def _decode(encoder: type[pydantic.EncoderProtocol], text: str) -> bytes:
+    """The bytes of a text; of base64, only in its one spelling.
+
+    Raises:
+        ValueError: The text is not in the coding.
+    """
+    alphabet = _ALPHABETS.get(encoder)
+    if alphabet is None:
+        return encoder.decode(text.encode())
+    with contextlib.suppress(ValueError):
+        data = encoder.decode(text.encode())
+        if encoder.encode(data).decode() == text:
+            return data
+    raise ValueError(f"must be base64 in the {alphabet} alphabet, with padding")
+
+
+def _decode_text(encoder: type[pydantic.EncoderProtocol], text: str) -> str:
+    """The text that a text encodes; see `_decode`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    data = _decode(encoder, text)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("must encode a text in UTF-8") from None
 
 
 class Before(Transparent):
