@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from pydantic import Field
 
-from carmy_engine import Cause, McpSettings, tool
+from carmy_engine import AgentContext, Cause, McpSettings, tool
 from carmy_mcp.protocol.connection import MAX_DESCRIPTION_BYTES, KnownClients, ServerProtocol
 from carmy_mcp.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_VERSION, JsonRpcError
 from carmy_mcp.protocol.event_log import EventLog
@@ -329,3 +329,22 @@ def test_which_sessions_are_idle() -> None:
         assert sessions.take_idle(10) == [used]
         assert sessions.take_idle(10) == []
     assert len(sessions) == 1
+
+
+@tool(effect="none", parallel_safe=True, register=False)
+async def remark(ctx: AgentContext, text: str) -> str:
+    """Log a line, and return in the moment in which it is being sent."""
+    ctx.log("info", text)
+    await trio.lowlevel.checkpoint()
+    return text
+
+
+@pytest.mark.parametrize("version", VERSIONS[2:])
+async def test_the_answer_does_not_overtake_a_log_message(version: str) -> None:
+    """A message that a tool logs right before its end is sent, and before the answer."""
+    async with serving(remark) as server, calling(server, version) as caller:
+        for number in range(100):
+            await caller.send("tools/call", name="remark", arguments={"text": f"line {number}"})
+            first, last = messages(await caller.client.answer())
+            assert first["params"]["data"] == f"line {number}"
+            assert last["result"]["content"][0]["text"] == f"line {number}"

@@ -188,10 +188,10 @@ class Reply(StreamResponse):
         """Send a piece of the stream, which begins with the first of them."""
         if self._lock is None:
             self._lock = trio.Lock()
+        if not self._begun:
+            self._begun = True  # before the lock is waited for: the answer must not overtake this piece as plain JSON
+            self.headers = (*EVENT_STREAM, *self.headers)
         async with self._lock:
-            if not self._begun:
-                self._begun = True
-                self.headers = (*EVENT_STREAM, *self.headers)
             assert self._writer is not None
             await self._writer.send(data)
 
