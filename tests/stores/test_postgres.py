@@ -15,7 +15,14 @@ import trio
 
 from carmy_engine import App, ConfigurationError, ExecutionRequest
 from carmy_engine.abc import IdempotencyStore, ReservationState
-from carmy_engine.stores.postgres import LeaseLostError, NotTextError, PostgresLimits, PostgresStore, UnreachableError
+from carmy_engine.stores.postgres import (
+    DamagedEntryError,
+    LeaseLostError,
+    NotTextError,
+    PostgresLimits,
+    PostgresStore,
+    UnreachableError,
+)
 from tests.stores.kit import VALUE, identity, reservation, state
 from tests.support.services import POSTGRESQL, expire_leases, needs_postgresql, new_schema
 
@@ -359,7 +366,34 @@ async def test_text_that_the_server_cannot_hold(schema: str) -> None:
         odd = reservation("r2", identity=type(odd.identity)(principal="a\0b", session=None, scope="", request_id="r2"))
         with pytest.raises(NotTextError):
             await store.reserve(odd)
+        with pytest.raises(NotTextError):
+            await store.get_confirmation("conf_\0", now=0.0)
+        with pytest.raises(NotTextError):
+            await store.entries(tool="\0")
         assert await store.reserve(reservation()) is None
+
+
+async def test_a_damaged_entry(schema: str) -> None:
+    """An entry that is not what was written is an error of its own calls, and of no others in the same transaction."""
+    async with opened(schema) as store:
+        await store.reserve(reservation())
+        await store.complete(identity(), "exec_1", VALUE, time.time())
+        with psycopg.connect(POSTGRESQL, autocommit=True) as connection:
+            connection.cursor().execute(f"UPDATE {schema}.entries SET data = 'other'")
+        outcomes: list[object] = []
+
+        async def reserve(number: int) -> None:
+            try:
+                outcomes.append(await store.reserve(reservation(f"r{number}", f"exec_{number}0")))
+            except DamagedEntryError as error:
+                outcomes.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 20):
+                nursery.start_soon(reserve, number)
+        assert outcomes.count(None) == 18
+        with pytest.raises(DamagedEntryError, match="checksum"):
+            await store.get(identity())
 
 
 async def test_a_lost_schema(schema: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ..memory import MAX_CONFIRMATIONS, MAX_PENDING_CONFIRMATIONS
+
 
 class PostgresLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a `PostgresStore`, beside the number, size and age of its entries.
@@ -20,6 +22,8 @@ class PostgresLimits(msgspec.Struct, frozen=True, kw_only=True):
         max_swept: Old entries, records and threads that are dropped at once: few enough not to delay callers.
         max_read_records: Records that one transaction looks at.
         max_checkpoints: Checkpoints of one thread of a graph, each with the whole state. Older ones go first.
+        max_pending_confirmations: Pending confirmations of one owner. Older ones go first.
+        max_confirmations: Confirmations in all. More are refused.
     """
 
     lease_secs: float = 15.0
@@ -32,6 +36,8 @@ class PostgresLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_swept: int = 2000
     max_read_records: int = 20_000
     max_checkpoints: int = 1000
+    max_pending_confirmations: int = MAX_PENDING_CONFIRMATIONS
+    max_confirmations: int = MAX_CONFIRMATIONS
 
 
 DEFAULT_LIMITS = PostgresLimits()

@@ -80,6 +80,19 @@ MIGRATIONS = (
         PRIMARY KEY (graph, thread_id, number)
     );
     CREATE INDEX checkpoints_by_end ON checkpoints (ended_at) WHERE ended_at IS NOT NULL;
+
+    -- Calls that a person is asked about. The numbers are the order in which they were asked.
+    CREATE TABLE confirmations (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        id text NOT NULL UNIQUE,
+        owner text NOT NULL,
+        fingerprint bytea NOT NULL,
+        state text NOT NULL,
+        expires_at double precision NOT NULL,
+        entry bytea NOT NULL  -- as JSON
+    );
+    CREATE INDEX confirmations_by_request ON confirmations (owner, fingerprint);
+    CREATE INDEX confirmations_by_expiry ON confirmations (expires_at);
     """,
 )
 """Each leads from one version to the next. Never change one, add one."""

@@ -13,6 +13,7 @@ import trio
 from ..._config.settings import StoreSettings
 from ..._model.cause import Cause
 from ..._model.checkpoint import Checkpoint
+from ..._model.confirmation import ConfirmationEntry, ConfirmationState
 from ..._model.errors import ConfigurationError
 from ..._model.protocols import StoreError
 from ..._model.record import ExecutionRecord
@@ -202,8 +203,7 @@ class PostgresStore:
     async def get(self, identity: Identity) -> Reservation | None:
         """See `IdempotencyStore.get`."""
         key = key_of(identity)
-        found = await self._writer.do(Job(Read(lambda transaction: transaction.find([key]))))
-        return found.get(key)
+        return await self._writer.do(Job(Read(lambda transaction: transaction.find(key))))
 
     async def entries(
         self, *, state: ReservationState | None = None, tool: str | None = None, limit: int = 100
@@ -253,6 +253,28 @@ class PostgresStore:
             Job(Read(lambda transaction: transaction.checkpoints.newest(graph, thread_id, limit)))
         )
 
+    async def add_confirmation(self, entry: ConfirmationEntry) -> ConfirmationEntry | None:
+        """See `ConfirmationStore.add_confirmation`."""
+        return await self._writer.do(Job(partial(_add_confirmation, entry=entry)))
+
+    async def replace_confirmation(self, entry: ConfirmationEntry, expected: ConfirmationState, *, now: float) -> bool:
+        """See `ConfirmationStore.replace_confirmation`."""
+        return await self._writer.do(Job(partial(_replace_confirmation, entry=entry, expected=expected, now=now)))
+
+    async def find_confirmations(self, owner: str, fingerprint: bytes, *, now: float) -> list[ConfirmationEntry]:
+        """See `ConfirmationStore.find_confirmations`."""
+        return await self._writer.do(
+            Job(Read(lambda transaction: transaction.confirmations.find(owner, fingerprint, now)))
+        )
+
+    async def get_confirmation(self, confirmation_id: str, *, now: float) -> ConfirmationEntry | None:
+        """See `ConfirmationStore.get_confirmation`."""
+        return await self._writer.do(Job(Read(lambda transaction: transaction.confirmations.get(confirmation_id, now))))
+
+    async def confirmations(self, *, now: float, limit: int = 100) -> list[ConfirmationEntry]:
+        """See `ConfirmationStore.confirmations`."""
+        return await self._writer.do(Job(Read(lambda transaction: transaction.confirmations.newest(now, limit))))
+
     async def aclose(self) -> None:
         """Write what is waiting, interrupt what this store has left running, and close the connections. Idempotent.
 
@@ -294,3 +316,13 @@ def _find(transaction: Transaction, *, query: RecordQuery, limit: int, before: i
 
 def _save(transaction: Transaction, *, checkpoint: Checkpoint) -> bool:
     return transaction.checkpoints.save(checkpoint)
+
+
+def _add_confirmation(transaction: Transaction, *, entry: ConfirmationEntry) -> ConfirmationEntry | None:
+    return transaction.confirmations.add(entry)
+
+
+def _replace_confirmation(
+    transaction: Transaction, *, entry: ConfirmationEntry, expected: ConfirmationState, now: float
+) -> bool:
+    return transaction.confirmations.replace(entry, expected, now)

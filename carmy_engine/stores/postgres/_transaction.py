@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, LiteralString
 
 import msgspec
+import psycopg
 from psycopg import Connection
 
 from ..._model.protocols import StoreFull
 from ..._model.reservation import Reservation, ReservationState
 from .._audit_rows import Row, pack_record, record_of_dead
-from .._rows import COLUMNS, ENTRY_BYTES, checksum_of, unpack
+from .._rows import COLUMNS, ENTRY_BYTES, DamagedEntryError, checksum_of, unpack
 from .._writer import Job, UnexpectedError
 from ._checkpoints import Checkpoints
+from ._confirmations import Confirmations
+from ._errors import NotTextError
 from ._limits import PostgresLimits
 from ._operations import Complete, Interrupt, Read, Release, Reserve
 from ._records import Records
@@ -136,12 +139,14 @@ class Transaction:
         xid: The transaction's id at the server, once it has written.
         records: The audit records, in the same transaction.
         checkpoints: The checkpoints of graphs, in the same transaction.
+        confirmations: The confirmations, in the same transaction.
     """
 
     def __init__(self, connection: Connection[Any], owners: Sequence[int], bounds: Bounds) -> None:
         self.xid: str | None = None
         self.records = Records(connection, bounds.limits)
         self.checkpoints = Checkpoints(connection, bounds.limits)
+        self.confirmations = Confirmations(connection, bounds.limits)
         self._connection = connection
         self._owners = list(owners)
         self._bounds = bounds
@@ -172,7 +177,15 @@ class Transaction:
         self._run_kind(kinds.pop(Reserve, []), self.reserve)
         for others in kinds.values():
             for job in others:
-                job.value = job.operate(self)
+                try:
+                    job.value = job.operate(self)
+                except psycopg.Error as error:
+                    if error.sqlstate is not None or not isinstance(error, psycopg.DataError):
+                        raise
+                    # The library has refused a text before it was sent, so the transaction goes on.
+                    job.error = NotTextError(f"PostgreSQL cannot hold a text of the request: {error}")
+                except Exception as error:  # noqa: BLE001 - given to the caller of this job
+                    job.error = error
         if self._added_entries or self._added_bytes:
             self._connection.execute(_COUNT, (self._owners[-1], self._added_entries, self._added_bytes))
             self._added_entries = self._added_bytes = 0
@@ -232,9 +245,9 @@ class Transaction:
                     if operations[n].execution_id in added:
                         results[n] = None
                 open_ones = [n for n in open_ones if results[n] is not None]
-                found = self.find([operations[n].new.key for n in open_ones])
+                found = self._find([operations[n].new.key for n in open_ones])
             else:
-                found = self.find([operations[n].new.key for n in open_ones])
+                found = self._find([operations[n].new.key for n in open_ones])
                 for n in open_ones:
                     if operations[n].new.key not in found:
                         results[n] = self._reserve_last(operations[n])
@@ -251,24 +264,39 @@ class Transaction:
             return StoreFull()
         if self._insert([operation]):
             return None
-        return self.find([operation.new.key]).get(operation.new.key, UnexpectedError("the entry came and went"))
+        return self._find([operation.new.key]).get(operation.new.key, UnexpectedError("the entry came and went"))
 
-    def find(self, keys: list[bytes]) -> dict[bytes, Reservation]:
-        """The current entries of keys: none past its retention, and interrupted ones whose owner is dead."""
-        if not keys:
-            return {}
-        found: dict[bytes, tuple[Reservation, int | None]] = {}
-        for _ in range(2):
-            found = {row[-1]: unpack(row[:-1]) for row in self._connection.execute(_FIND, (keys,)).fetchall()}
-            owners = {owner for _, owner in found.values() if owner is not None and owner not in self._owners}
+    def find(self, key: bytes) -> Reservation | None:
+        """The current entry of a key: none past its retention, and an interrupted one whose owner is dead.
+
+        Raises:
+            DamagedEntryError: It is not what was written.
+        """
+        found = self._find([key]).get(key)
+        if isinstance(found, DamagedEntryError):
+            raise found
+        return found
+
+    def _find(self, keys: list[bytes]) -> dict[bytes, Reservation | DamagedEntryError]:
+        """The current entries of keys, and the error for each that is damaged."""
+        found: dict[bytes, Reservation | DamagedEntryError] = {}
+        for _ in range(2 if keys else 0):
+            owners: set[int] = set()
+            for *row, key in self._connection.execute(_FIND, (keys,)).fetchall():
+                try:
+                    found[key], owner = unpack(tuple(row))
+                except DamagedEntryError as error:
+                    found[key], owner = error, None
+                if owner is not None and owner not in self._owners:
+                    owners.add(owner)
             dead = [owner for (owner,) in self._connection.execute(_IS_DEAD, (list(owners),))] if owners else []
             if not dead:
                 break
             self._bury(dead)
-        gone = [key for key, (entry, _) in found.items() if self._is_old(entry)]
-        if gone:
-            self._remove("DELETE FROM entries WHERE key = ANY(%s) AND state = 'completed' RETURNING bytes", (gone,))
-        return {key: entry for key, (entry, _) in found.items() if key not in gone}
+        old = [key for key, entry in found.items() if isinstance(entry, Reservation) and self._is_old(entry)]
+        if old:
+            self._remove("DELETE FROM entries WHERE key = ANY(%s) AND state = 'completed' RETURNING bytes", (old,))
+        return {key: entry for key, entry in found.items() if key not in old}
 
     def newest(self, state: ReservationState | None, tool: str | None, limit: int) -> list[Reservation]:
         """The newest entries, newest first; without a state, those that are not completed."""
