@@ -18,11 +18,13 @@ class _Listing(msgspec.Struct, frozen=True):
     confirmations: list[msgspec.Raw]
 
 
-class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfirmationAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A person's answer."""
+
     approve: bool
 
 
-_ANSWER = JsonBody(_Answer)
+_ANSWER = JsonBody(ConfirmationAnswer)
 
 
 async def list_open(_request: Request, engine: BoundEngine) -> Response:

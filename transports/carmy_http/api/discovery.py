@@ -26,7 +26,9 @@ MCP_PATH = "/mcp"
 _CACHE_CONTROL = (b"cache-control", b"private, max-age=60")
 
 
-class _Discovery(msgspec.Struct, frozen=True, kw_only=True):
+class DiscoveryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The discovery document. Optional members are absent where the caller has no use for them."""
+
     protocol: str
     server: str
     capabilities: tuple[str, ...]
@@ -57,7 +59,7 @@ def _discovery_document(
     """
     optional = {"resources": resources is not None, "prompts": prompts is not None, "mcp": has_mcp}
     body = msgspec.json.encode(
-        _Discovery(
+        DiscoveryDocument(
             protocol=PROTOCOL,
             server=server,
             capabilities=("tools", "streaming", "idempotency", *(name for name, there in optional.items() if there)),

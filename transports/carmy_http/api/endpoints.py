@@ -25,7 +25,7 @@ from ..message import (
     RouteMatch,
     body_too_large,
 )
-from . import confirmations, discovery, execute, executions, health, reading
+from . import confirmations, discovery, execute, executions, health, openapi, reading
 from .access import SECURITY_HEADERS, Guard
 from .errors import error_response, fault_response, log
 from .mounts import NO_MOUNTS, HandlerOf
@@ -76,6 +76,10 @@ def _discovery(app: Endpoints, _head: RequestHead) -> Handler:
     return functools.partial(discovery.discovery, app.name, app.mounts)
 
 
+def _openapi(app: Endpoints, _head: RequestHead) -> Handler:
+    return functools.partial(openapi.describe, app.engine)
+
+
 def _execute(app: Endpoints, head: RequestHead) -> Handler:
     return functools.partial(execute.execute, execute.read_call_head(head), app.settings)
 
@@ -102,6 +106,7 @@ def _mounted(app: Endpoints, head: RequestHead) -> Handler:
 ROUTES: Mapping[str, Route] = {
     discovery.DISCOVERY_PATH: Route({"GET": _discovery}),
     discovery.CATALOG_PATH: Route({"GET": _always(discovery.catalog)}),
+    openapi.OPENAPI_PATH: Route({"GET": _openapi}),
     discovery.EXECUTE_PATH: Route({"POST": _execute}),
     executions.EXECUTIONS_PATH: Route({"GET": _always(executions.list_all)}),
     confirmations.CONFIRMATIONS_PATH: Route({"GET": _always(confirmations.list_open)}),
@@ -112,8 +117,8 @@ ROUTES: Mapping[str, Route] = {
     discovery.COMPLETE_PATH: Route({"POST": _limited(reading.complete)}),
     METADATA_PATH: Route({"GET": _metadata("")}, is_public=True),
     METADATA_PATH + discovery.MCP_PATH: Route({"GET": _metadata(discovery.MCP_PATH)}, is_public=True),
-    "/health": Route({"GET": _always(health.health)}, is_open=True),
-    "/ready": Route({"GET": _ready}, is_open=True),
+    health.HEALTH_PATH: Route({"GET": _always(health.health)}, is_open=True),
+    health.READY_PATH: Route({"GET": _ready}, is_open=True),
 }
 BY_ID: Mapping[str, Route] = {
     executions.EXECUTIONS_PREFIX: Route({"GET": _always(executions.show), "DELETE": _always(executions.cancel)}),

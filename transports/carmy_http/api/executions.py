@@ -14,7 +14,9 @@ EXECUTIONS_PATH = "/agent/executions"
 EXECUTIONS_PREFIX = EXECUTIONS_PATH + "/"
 
 
-class _Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ShownExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One execution of the caller."""
+
     execution_id: str
     tool: str
     state: str
@@ -23,11 +25,15 @@ class _Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: msgspec.Raw | None = None
 
 
-class _Listing(msgspec.Struct, frozen=True):
+class ExecutionListing(msgspec.Struct, frozen=True):
+    """The executions of all callers."""
+
     executions: list[ListedExecution]
 
 
-class _Cancelled(msgspec.Struct, frozen=True):
+class CancelledExecution(msgspec.Struct, frozen=True):
+    """The answer to a cancellation; `cancelled` is false when the execution had already ended."""
+
     execution_id: str
     cancelled: bool
 
@@ -50,7 +56,7 @@ async def list_all(_request: Request, engine: BoundEngine) -> Response:
     Raises:
         AgentError: ``FORBIDDEN`` without the permission; ``STORE_ERROR``.
     """
-    return Response(200, (JSON_TYPE, NO_STORE), msgspec.json.encode(_Listing(await engine.executions())))
+    return Response(200, (JSON_TYPE, NO_STORE), msgspec.json.encode(ExecutionListing(await engine.executions())))
 
 
 async def show(request: Request, engine: BoundEngine) -> Response:
@@ -61,7 +67,7 @@ async def show(request: Request, engine: BoundEngine) -> Response:
     """
     found = _find(request, engine)
     body = msgspec.json.encode(
-        _Summary(
+        ShownExecution(
             execution_id=found.execution_id,
             tool=found.tool,
             state=found.state,
@@ -83,5 +89,5 @@ async def cancel(request: Request, engine: BoundEngine) -> Response:
     """
     found = _find(request, engine)
     cancelled = engine.cancel(found.execution_id, Cause.CALLER)
-    body = msgspec.json.encode(_Cancelled(found.execution_id, cancelled))
+    body = msgspec.json.encode(CancelledExecution(found.execution_id, cancelled))
     return Response(202, (JSON_TYPE, NO_STORE), body)

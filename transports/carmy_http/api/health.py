@@ -15,6 +15,9 @@ from carmy_engine.transport import RateLimitedLogger, contain
 from ..message import JSON_TYPE, NO_STORE, Request, Response
 from .errors import retry_after
 
+HEALTH_PATH = "/health"
+READY_PATH = "/ready"
+
 MAX_CHECK_THREADS = 8
 """Threads for plain functions among the checks; a check that hangs keeps its thread, not its caller."""
 
@@ -22,14 +25,18 @@ _OK = b'{"ok":true}'
 _limiter = trio.CapacityLimiter(MAX_CHECK_THREADS)
 
 
-class _Check(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReadyCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome of one readiness check."""
+
     ok: bool
     error: ErrorInfo | None = None
 
 
-class _Ready(msgspec.Struct, frozen=True):
+class ReadyAnswer(msgspec.Struct, frozen=True):
+    """The outcome of all readiness checks."""
+
     ready: bool
-    checks: dict[str, _Check]
+    checks: dict[str, ReadyCheck]
 
 
 async def health(_request: Request, _engine: BoundEngine) -> Response:
@@ -39,30 +46,30 @@ async def health(_request: Request, _engine: BoundEngine) -> Response:
 
 async def ready(engine: Engine, log: RateLimitedLogger, _request: Request, _caller: BoundEngine) -> Response:
     """Answer ``GET /ready``: 200 when every check passes and no shutdown has begun, otherwise 503 with the failed checks."""
-    checks: dict[str, _Check] = {}
+    checks: dict[str, ReadyCheck] = {}
     if engine.stopping.is_set():
         checks["engine"] = _failed(AgentError.standard("SHUTTING_DOWN", "the engine is draining or closing"))
     else:
-        outcomes = dict[str, _Check]()
+        outcomes = dict[str, ReadyCheck]()
         async with trio.open_nursery() as nursery:
             for name, check in engine.ready_checks.items():
                 nursery.start_soon(_run, name, check, engine.settings.http.ready_timeout_secs, outcomes, log)
         checks = {name: outcomes[name] for name in engine.ready_checks}
     is_ready = all(check.ok for check in checks.values())
     waits = [header for check in checks.values() if check.error is not None for header in retry_after(check.error)]
-    body = msgspec.json.encode(_Ready(is_ready, checks))
+    body = msgspec.json.encode(ReadyAnswer(is_ready, checks))
     return Response(200 if is_ready else 503, (JSON_TYPE, NO_STORE, *waits[:1]), body)
 
 
-def _failed(error: AgentError) -> _Check:
-    return _Check(False, error.info)
+def _failed(error: AgentError) -> ReadyCheck:
+    return ReadyCheck(False, error.info)
 
 
 async def _run(
     name: str,
     check: Callable[[], Awaitable[object] | object],
     seconds: float,
-    outcomes: dict[str, _Check],
+    outcomes: dict[str, ReadyCheck],
     log: RateLimitedLogger,
 ) -> None:
     outcomes[name] = _failed(
@@ -82,7 +89,7 @@ async def _run(
             if passed is False:
                 outcomes[name] = _failed(AgentError.standard("CHECK_FAILED", "the check returned false"))
             else:
-                outcomes[name] = _Check(True)
+                outcomes[name] = ReadyCheck(True)
 
 
 async def _call(check: Callable[[], Awaitable[object] | object]) -> object:

@@ -29,18 +29,24 @@ GET_PATH = f"{PROMPTS_PATH}/get"
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class _Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that reads a resource."""
+
     uri: str
     timeout_ms: float | None = None
 
 
-class _Get(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that renders a prompt."""
+
     name: str
     arguments: dict[str, Any] | None = None
     timeout_ms: float | None = None
 
 
-class _Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CompleteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that completes an argument."""
+
     kind: Literal["prompt", "resource"]
     name: str
     argument: str
@@ -82,7 +88,7 @@ class JsonBody(Generic[T]):
         return found
 
 
-_READ, _GET, _COMPLETE = JsonBody(_Read), JsonBody(_Get), JsonBody(_Complete)
+_READ, _GET, _COMPLETE = JsonBody(ReadBody), JsonBody(GetBody), JsonBody(CompleteBody)
 
 
 async def resources(request: Request, engine: BoundEngine) -> Response:
