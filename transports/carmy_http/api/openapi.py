@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -297,23 +297,26 @@ def _calls(tools: Iterable[Schema]) -> dict[str, Schema]:
     return {"Call": {"oneOf": choice, "discriminator": {"propertyName": "tool", "mapping": names}}, **schemas}
 
 
+_Json: TypeAlias = dict[str, Any] | list[Any] | str | float | bool | None
+
 _DATA = frozenset({"const", "enum", "default", "examples", "example"})
 """Keywords whose values are data, in which ``$ref`` means nothing."""
 
 
-def _rebased(value: Any, base: str) -> Any:
+def _rebased(value: _Json, base: str) -> Any:
     """The schema with its local references resolved from the root of the document instead of the schema's own."""
     if isinstance(value, list):
-        return [_rebased(item, base) for item in cast("list[Any]", value)]
+        return [_rebased(item, base) for item in value]
     if not isinstance(value, dict):
         return value
     found: Schema = {}
-    for key, item in cast("Schema", value).items():
+    for key, item in value.items():
         if key == "$ref" and isinstance(item, str) and (item == "#" or item.startswith("#/")):
             found[key] = base + item[1:]
         else:
             # A member of `properties` may have the name of such a keyword; then its value is a mapping, which data seldom is.
-            found[key] = item if key in _DATA and not isinstance(item, dict) else _rebased(item, base)
+            rebased = _rebased(item, base)
+            found[key] = rebased if key not in _DATA or isinstance(item, dict) else item
     return found
 
 
