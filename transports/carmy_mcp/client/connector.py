@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -113,21 +114,23 @@ class Connector:
         try:
             async with self._open_link() as link, trio.open_nursery() as tasks:
                 session = ClientSession(link, tasks, self._limits, self._client, end)
-                tasks.start_soon(link.run, session)
-                try:
-                    with trio.fail_after(self._limits.ready_secs):
-                        await self._prepare(session)
-                except trio.TooSlowError:
-                    seconds = self._limits.ready_secs
-                    raise ClosedError(f"{self.what} was not ready within {seconds:g} s") from None
-                if lost.is_set():
-                    raise ClosedError(f"{self.what} ended as soon as it was ready")
-                ready_at = trio.current_time()
-                self._session = session
-                self._attempted.set()
-                started()
-                await lost.wait()
-                tasks.cancel_scope.cancel()
+                # Closed when cancelled, too: a request that ends later would find no nursery for its cancel.
+                with contextlib.closing(session):
+                    tasks.start_soon(link.run, session)
+                    try:
+                        with trio.fail_after(self._limits.ready_secs):
+                            await self._prepare(session)
+                    except trio.TooSlowError:
+                        seconds = self._limits.ready_secs
+                        raise ClosedError(f"{self.what} was not ready within {seconds:g} s") from None
+                    if lost.is_set():
+                        raise ClosedError(f"{self.what} ended as soon as it was ready")
+                    ready_at = trio.current_time()
+                    self._session = session
+                    self._attempted.set()
+                    started()
+                    await lost.wait()
+                    tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise_single(group)
 
