@@ -66,17 +66,22 @@ def test_check_needs_no_extra() -> None:
     assert "pip install 'carmy-engine[http]'" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["wsproto.py", "wsproto/__init__.py"])
+@pytest.mark.parametrize("name", ["hypercorn.py", "hypercorn/__init__.py"])
 def test_a_module_with_the_name_of_a_package_is_pointed_out(tmp_path: Path, name: str) -> None:
-    """A project's own `wsproto` hides the library that WebSocket needs: the error has its place."""
+    """A project's own `hypercorn` hides the server that HTTP needs: the message has its place."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
-    program = "import sys\nsys.path.insert(0, sys.argv[1])\nimport carmy_websocket"
+    program = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+os.environ["CARMY_HTTP_SERVER"] = "hypercorn"
+from carmy_engine import App
+App("shop").run(["check"])
+"""
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=50, check=False
     )
-    last = done.stderr.splitlines()[-1]
-    assert f"WebSocket needs the package 'wsproto', but {tmp_path / name} has its name: rename that" in last
+    assert f"needs the package 'hypercorn', but {tmp_path / name} has its name: rename that" in done.stderr
 
 
 def test_mcp_needs_no_sdk(tmp_path: Path) -> None:

@@ -219,15 +219,15 @@ async def test_a_client_that_does_not_read(autojump_clock: Clock, monkeypatch: p
     monkeypatch.setattr(ResultWriter, "call_result", counting)
     ran = Ran()
     async with connected(ran, capabilities=KNOWS_TASKS, version=MODERN) as client:
-        task = await started(client, "x" * 600_000)
+        task = await started(client, "x" * 60_000)
         ran.go_on.set()
         await trio.testing.wait_all_tasks_blocked()
-        for _ in range(20):
+        for _ in range(60):
             await client.request("tasks/get", taskId=task["taskId"])
         await trio.testing.wait_all_tasks_blocked()
-        assert len(rendered) < 5
-        answers = [(await client.receive())["result"] for _ in range(20)]
-        assert all(answer["result"]["structuredContent"]["name"] == "x" * 600_000 for answer in answers)
+        assert len(rendered) < 25
+        answers = [(await client.receive())["result"] for _ in range(60)]
+        assert all(answer["result"]["structuredContent"]["name"] == "x" * 60_000 for answer in answers)
 
 
 async def test_progress_ends_with_the_answer(autojump_clock: Clock) -> None:

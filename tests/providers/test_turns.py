@@ -226,7 +226,7 @@ def chat(*calls: tuple[str, str], ids: tuple[str | None, ...] = ()) -> dict[str,
         ('"{}"', "invalid arguments: the arguments must be a JSON object"),
         ('{"a": 1}', "invalid arguments: argument 'a' is not known; there are no arguments"),
         (
-            "[" * 200,
+            "[" * 300,
             "invalid arguments: the arguments are not valid JSON: the JSON is nested more than 128 levels deep",
         ),
         (

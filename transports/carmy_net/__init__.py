@@ -1,6 +1,7 @@
 """Sockets, for servers and clients of any protocol.
 
 - `Access`: checks of ``Host``, ``Origin`` and credentials. `within_trace`: a caller in the trace that its request names. `network_problems`: the settings that these checks would refuse.
+- `lacking_permission`: the permission that a refused call lacks, as a scope of OAuth.
 - `Listener`, `open_listeners`, `listener_address`, `listener_url`, `enable_keepalive`: listening sockets. `process_of`: the process behind a unix socket.
 - `Server`: accepts connections and drains them. `serve_metrics`: a listener for Prometheus.
 - `BatchChannel`: the channel of messages that a carrier brings. `SendQueue`: messages for a peer that may read slowly.
@@ -21,6 +22,7 @@ from ._listening import (
     process_of,
 )
 from ._metrics_server import serve_metrics
+from ._scopes import lacking_permission
 from ._send_queue import DEFAULT_LOGGER, QueuedMessage, SendQueue
 from ._server import FLUSH_SECONDS, RESERVED_CONNECTIONS, ServedConnection, Server
 from ._sse_reader import EventReader, ServerSentEvent
@@ -41,6 +43,7 @@ __all__ = [
     "ServerSentEvent",
     "enable_keepalive",
     "header_values",
+    "lacking_permission",
     "listener_address",
     "listener_url",
     "network_problems",

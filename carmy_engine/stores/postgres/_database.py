@@ -76,8 +76,7 @@ class Database:
                     if _is_committed(connection, xid):
                         return
                     xid = None
-                # Statements whose results are not read travel with the next one: a transaction of reservations takes three round trips.
-                with connection.pipeline(), connection.transaction():
+                with connection.transaction():
                     transaction = Transaction(connection, self.lease.owners, self._bounds)
                     work(transaction)
                     xid = transaction.xid

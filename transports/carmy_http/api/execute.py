@@ -20,12 +20,12 @@ from carmy_engine.codec import (
     no_pulse,
 )
 from carmy_engine.transport import OnRunning
+from carmy_net import lacking_permission
 
 from ..message import JSON_TYPE, NO_STORE, Answer, HeaderList, Request, RequestHead, Response
 from .content_negotiation import content_type_problem, wants_events
 from .errors import STATUS_OF_CATEGORY, retry_after
 from .event_response import EventResponse
-from .protected_resource import lacking_permission
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

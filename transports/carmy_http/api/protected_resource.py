@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
 import msgspec
 
-from carmy_engine import BoundEngine, Engine, ErrorInfo
+from carmy_engine import BoundEngine, Engine
 
 from ..message import JSON_TYPE, NO_STORE, Request, RequestHead, Response
 from .discovery import MCP_PATH
@@ -77,17 +75,3 @@ class ProtectedResource:
             resource_name=self._name,
         )
         return Response(200, (JSON_TYPE, NO_STORE), msgspec.json.encode(document))
-
-
-def lacking_permission(error: ErrorInfo) -> str | None:
-    """The permission that would have allowed a call, if its refusal names one that a scope can have (RFC 6749, 3.3)."""
-    if error.code != "FORBIDDEN" or error.details is None:
-        return None
-    return _scope(error.details.get("permission"))
-
-
-@functools.lru_cache(256)
-def _scope(permission: object) -> str | None:
-    if not isinstance(permission, str) or not permission:
-        return None
-    return permission if all("!" <= character <= "~" and character not in '"\\' for character in permission) else None

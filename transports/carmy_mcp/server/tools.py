@@ -17,7 +17,7 @@ from carmy_engine import (
 )
 from carmy_engine.content import content_of, has_content
 from carmy_engine.transport import NameRule, new_execution_id, wire_names
-from carmy_http.api.protected_resource import lacking_permission
+from carmy_net import lacking_permission
 
 from ..protocol.errors import INVALID_PARAMS, JsonRpcError, error_data
 from ..protocol.headers import ParameterHeader, declared_headers
