@@ -87,10 +87,10 @@ def test_an_agent_calls_tools_and_repairs_a_call() -> None:
             run = agent.run("Order a mouse")
             outputs = [event.tool_output async for event in run.stream_events() if isinstance(event, ToolCallResult)]
             answer = str(await run)
-            assert [output.is_error for output in outputs] == [False, True, False, True]
-            searched, repair, ordered, refused = answer.split(" | ")
-            assert searched == '[{"name":"mouse 0"}]'
-            assert repair == REPAIR
+            errors = [output.is_error for output in outputs]
+            assert (sorted(errors[:2]), errors[2:]) == ([False, True], [False, True])  # the two of one turn run at once
+            *of_one_turn, ordered, refused = answer.split(" | ")
+            assert sorted(of_one_turn) == sorted(['[{"name":"mouse 0"}]', REPAIR])
             assert ordered == "ordered 2 x MO-1"
             assert "confirm" in refused
 
