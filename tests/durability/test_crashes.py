@@ -159,6 +159,7 @@ def test_reconcile_resolves_it(follow: Follow, backend: Backend, tmp_path: Path,
 
 
 @needs_postgresql
+@pytest.mark.long
 @pytest.mark.parametrize("step", [step for step in STEPS if not step.endswith("in commit")])
 def test_stopped_beyond_its_lease(follow: Follow, tmp_path: Path, step: str) -> None:
     """A process that is stopped, and wakes up after its lease has expired, changes nothing that others have seen."""

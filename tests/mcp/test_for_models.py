@@ -67,7 +67,9 @@ async def test_a_refused_confirmation_tells_the_model_only_what_it_can_do(versio
         assert "permission" not in text
         assert "call again" not in text
         assert "Ask the person" in text
-        assert meta["carmy/error"]["details"] == {"permission": "confirm:destroy"}
+        details = meta["carmy/error"]["details"]
+        assert details.pop("confirmation_id").startswith("conf_")
+        assert details == {"permission": "confirm:destroy", "expires_in": 600}
         assert meta["carmy/next_actions"] == [
-            {"tool": "destroy", "reason": "call again once confirm:destroy is granted"}
+            {"tool": "destroy", "reason": "call again once a person has confirmed this call"}
         ]

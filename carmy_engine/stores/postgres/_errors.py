@@ -67,6 +67,8 @@ def translate(error: psycopg.Error, name: str) -> StoreError:
             )
         case _, "25006":
             return ReadOnlyError(f"{name} is read-only ({text}); the store needs the primary server")
+        case _, "25P03":
+            return UnreachableError(f"{name} has ended a transaction of a process that was stopped ({text})")
         case ("53" | "55" | "57", "53300" | "55P03" | "57014") | ("40", _):
             return BusyError(f"{name} is busy ({text})")
         case "28" | "3D" | "42", _:
