@@ -84,7 +84,15 @@ async def vitals() -> dict[str, float]:
         "tasks": trio.lowlevel.current_statistics().tasks_living,
         "threads": threading.active_count(),
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "children": sum(len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children")),
+        "children": sum(map(_children, Path("/proc/self/task").iterdir())),
         "rss_mb": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20,
         "cpu": time.process_time(),
     }
+
+
+def _children(task: Path) -> int:
+    """How many processes a thread of this one has started; 0 if it has ended meanwhile."""
+    try:
+        return len((task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
