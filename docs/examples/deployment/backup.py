@@ -17,7 +17,7 @@ def backup(source: str, target: str) -> None:
 
     Args:
         source: The file in use; it must exist.
-        target: The copy; its directory must exist, and nobody else may read it.
+        target: The copy; its directory must exist. Only its owner can read it.
     """
     partial = f"{target}.partial"
     os.umask(0o077)
